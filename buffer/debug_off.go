@@ -9,12 +9,14 @@ type (
 	ledger struct{}
 )
 
-func newLedger() *ledger { return nil }
+func newRecord(string) *record { return nil }
+func (*record) where() string  { return "" }
 
-func (*ledger) open(*Buf) *record { return nil }
-func (*ledger) close(*Buf)        {}
-func (*ledger) leaks() []string   { return nil }
+func newLedger() *ledger            { return nil }
+func (*ledger) open(b *Buf) *record { return b.debug }
+func (*ledger) close(*Buf)          {}
+func (*ledger) leaks() []string     { return nil }
 
-func (*Buf) note(string)      {}
-func (*Buf) poison()          {}
-func (*record) where() string { return "" }
+func (*Buf) note(string) {}
+func poison([]byte)      {}
+func checkPoison([]byte) {}

@@ -3,14 +3,20 @@
 package buffer
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
-	"sort"
+	"slices"
 	"strings"
 )
 
-// reuseForbidden keeps released headers out of circulation, so that a use after release is always seen.
-const reuseForbidden = true
+const (
+	// reuseForbidden keeps released headers out of circulation, so that a use after release is always seen.
+	reuseForbidden = true
+	poisonByte     = 0xDB
+	maxTrail       = 8 // calls that a record remembers before the last Release
+	maxFrames      = 5 // callers that it names for each
+)
 
 // record is the history of one Buf.
 type record struct {
@@ -24,6 +30,23 @@ type ledger struct {
 	live map[*Buf]*record
 }
 
+// newRecord answers the record of a Buf outside any pool.
+func newRecord(op string) *record {
+	r := &record{}
+	if op != "" {
+		r.trail = append(r.trail, op+" at "+caller())
+	}
+	return r
+}
+
+// where tells the history for a panic.
+func (r *record) where() string {
+	if r == nil || len(r.trail) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(r.trail, "; ")
+}
+
 func newLedger() *ledger { return &ledger{live: map[*Buf]*record{}} }
 
 func (l *ledger) open(b *Buf) *record {
@@ -33,22 +56,17 @@ func (l *ledger) open(b *Buf) *record {
 	return r
 }
 
-func (l *ledger) close(b *Buf) {
-	if b.debug != nil {
-		b.debug.trail = append(b.debug.trail, "last Release at "+caller())
-	}
-	delete(l.live, b)
-}
+func (l *ledger) close(b *Buf) { delete(l.live, b) }
 
 func (l *ledger) leaks() []string {
 	if l == nil {
 		return nil
 	}
 	records := make([]*record, 0, len(l.live))
-	for _, r := range l.live {
+	for _, r := range l.live { //weir:unordered sorted below
 		records = append(records, r)
 	}
-	sort.Slice(records, func(i, j int) bool { return records[i].seq < records[j].seq })
+	slices.SortFunc(records, func(a, b *record) int { return cmp.Compare(a.seq, b.seq) })
 	var out []string
 	for _, r := range records {
 		out = append(out, strings.Join(r.trail, "; "))
@@ -56,29 +74,36 @@ func (l *ledger) leaks() []string {
 	return out
 }
 
+// note adds op and who called it to b's history. The last entry is always the newest.
 func (b *Buf) note(op string) {
-	if b.debug != nil && len(b.debug.trail) < 8 {
-		b.debug.trail = append(b.debug.trail, op+" at "+caller())
+	if b.debug == nil {
+		return
 	}
-}
-
-func (r *record) where() string {
-	if r == nil {
-		return ""
+	if len(b.debug.trail) == maxTrail {
+		b.debug.trail = b.debug.trail[:maxTrail-1]
 	}
-	return ": " + strings.Join(r.trail, "; ")
+	b.debug.trail = append(b.debug.trail, op+" at "+caller())
 }
 
 // poison overwrites memory that nobody may look at any more.
-func (b *Buf) poison() {
-	for i := range b.mem {
-		b.mem[i] = 0xDB
+func poison(mem []byte) {
+	for i := range mem {
+		mem[i] = poisonByte
+	}
+}
+
+// checkPoison panics when somebody wrote to a free block.
+func checkPoison(mem []byte) {
+	for i, c := range mem {
+		if c != poisonByte {
+			panic(fmt.Sprintf("buffer: byte %d of a block of %d was written after the last Release", i, len(mem)))
+		}
 	}
 }
 
 // caller names the functions that led to a call of this package, nearest first.
 func caller() string {
-	var pcs [16]uintptr
+	var pcs [32]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
 	var names []string
 	for {
@@ -86,7 +111,7 @@ func caller() string {
 		if !strings.Contains(f.Function, "weir/buffer.") {
 			names = append(names, fmt.Sprintf("%s:%d", f.Function, f.Line))
 		}
-		if !more || len(names) == 5 {
+		if !more || len(names) == maxFrames {
 			return strings.Join(names, " < ")
 		}
 	}

@@ -3,6 +3,8 @@ package buffer
 import (
 	"fmt"
 	"math/bits"
+
+	"github.com/weirnet/weir/internal/invariants"
 )
 
 const (
@@ -18,7 +20,7 @@ const (
 // PoolConfig configures a Pool. The zero value works.
 type PoolConfig struct {
 	// MaxFreeBytes is how much free memory the pool keeps for reuse; what exceeds it goes to the garbage collector.
-	// Zero means 32 MiB.
+	// Zero means 32 MiB, a negative number keeps nothing.
 	MaxFreeBytes int
 }
 
@@ -43,38 +45,71 @@ func NewPool(cfg PoolConfig) *Pool {
 	return &Pool{maxFree: cfg.MaxFreeBytes, debug: newLedger()}
 }
 
-// Get returns owned: an empty Buf with room for at least n bytes, from a block of the next size up.
+// Get returns owned: an empty Buf with room for at least n bytes, from a block of the next size up. The room holds
+// whatever was there before.
 func (p *Pool) Get(n int) *Buf {
-	b := p.block(n)
+	if n < 0 {
+		panic(fmt.Sprintf("buffer: Get(%d)", n))
+	}
+	b := p.header()
+	b.mem, b.class = p.take(n)
+	b.refs = 1
 	b.note("Get")
 	return b
 }
 
-// Lend returns owned: a Buf over mem, which is the lender's and has a size of the pool's classes. It is for transports.
-// It panics on another size: a programmer's error.
+// Lend returns owned: an empty Buf over mem, which is the lender's and has a size of the pool's classes; Block answers
+// such memory. It is for transports, on a pool that is not nil. It panics on another size: a programmer's error.
+//
+// When the Buf leaves the lender, mem becomes the pool's and in the end perhaps the garbage collector's: it is Go memory,
+// or memory that stays mapped for good.
 func (p *Pool) Lend(lender Lender, mem []byte) *Buf {
 	class := classOf(len(mem))
 	if class == classNone || len(mem) != minBlock<<class {
 		panic(fmt.Sprintf("buffer: Lend of a block of %d bytes", len(mem)))
 	}
 	b := p.header()
-	b.mem, b.class, b.lender, b.refs = mem, class, lender, 1
+	b.mem, b.class, b.lender, b.refs = mem[:len(mem):len(mem)], class, lender, 1
 	p.liveBytes += len(mem)
 	b.note("Lend")
 	return b
 }
 
-// Reclaim takes back a Buf that Returned answered: its header goes to the pool and its memory is answered. It is for
-// lenders.
+// Reclaim takes ownership of a Buf that Lender.Returned was given: its header goes to the pool and its memory is
+// answered.
 func (p *Pool) Reclaim(b *Buf) []byte {
+	if invariants.Enabled {
+		invariants.Check(b.refs == 0 && b.mem != nil && b.lender == nil, "buffer: Reclaim of a %s", b.describe())
+	}
 	mem := b.mem
 	p.liveBytes -= len(mem)
-	b.mem = nil
 	p.putHeader(b)
 	return mem
 }
 
-// Outstanding is the number of Bufs handed out and not yet released.
+// Block answers memory to lend: a block of the next size up from n, at most 1 MiB, out of the free ones if there is one.
+// It does not count as outstanding while it is not lent. It panics when n is not in 1 … 1 MiB: a programmer's error.
+func (p *Pool) Block(n int) []byte {
+	if n < 1 || n > maxBlock {
+		panic(fmt.Sprintf("buffer: Block(%d)", n))
+	}
+	mem, _ := p.take(n)
+	p.liveBytes -= len(mem)
+	return mem
+}
+
+// PutBlock gives the pool what Block or Reclaim answered, when the lender has no more use for it.
+func (p *Pool) PutBlock(mem []byte) {
+	class := classOf(len(mem))
+	if class == classNone || len(mem) != minBlock<<class {
+		panic(fmt.Sprintf("buffer: PutBlock of %d bytes", len(mem)))
+	}
+	poison(mem)
+	p.liveBytes += len(mem)
+	p.give(mem, class)
+}
+
+// Outstanding is the number of Bufs handed out and not yet released, views included.
 func (p *Pool) Outstanding() int { return p.live }
 
 // OutstandingBytes is the memory of the blocks handed out and not yet released.
@@ -83,40 +118,39 @@ func (p *Pool) OutstandingBytes() int { return p.liveBytes }
 // FreeBytes is the memory kept for reuse.
 func (p *Pool) FreeBytes() int { return p.freeBytes }
 
-// Leaks describes each Buf that is outstanding with the stack that took it. Only builds with -tags invariants know them;
-// others answer nil.
+// Leaks describes each Buf that is outstanding with the code that took it, in the order in which they were taken. Only
+// builds with -tags invariants know them; others answer nil.
 func (p *Pool) Leaks() []string { return p.debug.leaks() }
 
-func (p *Pool) block(n int) *Buf {
-	b := p.header()
-	b.refs = 1
-	b.class = classNone
-	if p == nil {
-		b.mem = make([]byte, n)
-		return b
+// take answers a block for at least n bytes and its class.
+func (p *Pool) take(n int) (mem []byte, class int8) {
+	class = classOf(n)
+	if p == nil || class == classNone {
+		mem = make([]byte, n)
+		if p != nil {
+			p.liveBytes += n
+		}
+		return mem, classNone
 	}
-	class := classOf(n)
-	if class == classNone {
-		b.mem = make([]byte, n)
-		p.liveBytes += n
-		return b
-	}
-	b.class = class
 	list := p.free[class]
 	if k := len(list); k > 0 {
-		b.mem = list[k-1]
+		mem = list[k-1]
 		list[k-1] = nil
 		p.free[class] = list[:k-1]
-		p.freeBytes -= len(b.mem)
+		p.freeBytes -= len(mem)
+		checkPoison(mem)
 	} else {
-		b.mem = make([]byte, minBlock<<class)
+		mem = make([]byte, minBlock<<class)
 	}
-	p.liveBytes += len(b.mem)
-	return b
+	p.liveBytes += len(mem)
+	return mem, class
 }
 
 // give takes back a block; blocks without a class and those above MaxFreeBytes go to the garbage collector.
 func (p *Pool) give(mem []byte, class int8) {
+	if p == nil {
+		return
+	}
 	p.liveBytes -= len(mem)
 	if class == classNone || p.freeBytes+len(mem) > p.maxFree {
 		return
@@ -125,27 +159,40 @@ func (p *Pool) give(mem []byte, class int8) {
 	p.freeBytes += len(mem)
 }
 
+// blockSize is the size of the block that take(n) answers.
+func (p *Pool) blockSize(n int) int {
+	class := classOf(n)
+	if p == nil || class == classNone {
+		return n
+	}
+	return minBlock << class
+}
+
+// header answers a Buf without memory and references, counted as handed out.
 func (p *Pool) header() *Buf {
 	if p == nil {
-		return &Buf{}
+		return &Buf{debug: newRecord("")}
 	}
 	p.live++
+	var b *Buf
 	if k := len(p.headers); k > 0 {
-		b := p.headers[k-1]
+		b = p.headers[k-1]
 		p.headers = p.headers[:k-1]
-		b.debug = p.debug.open(b)
-		return b
+	} else {
+		b = &Buf{pool: p}
 	}
-	b := &Buf{pool: p}
 	b.debug = p.debug.open(b)
 	return b
 }
 
+// putHeader takes back a Buf that has no memory any more.
 func (p *Pool) putHeader(b *Buf) {
+	if p == nil {
+		return
+	}
 	p.live--
 	p.debug.close(b)
-	debug := b.debug
-	*b = Buf{pool: p, debug: debug} // refs 0: use after release shows in invariant builds
+	*b = Buf{pool: p, debug: b.debug} // refs 0: use after release shows in invariant builds
 	if len(p.headers) < maxHeaders && !reuseForbidden {
 		p.headers = append(p.headers, b)
 	}
