@@ -1,0 +1,86 @@
+package pipeline
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+)
+
+// head stands before all handlers: outbound operations that come through go to the channel.
+type head struct{}
+
+func (head) Write(ctx *Context, msg any) error { return ctx.p.ch.Write(msg) }
+
+func (head) Flush(ctx *Context) error {
+	if !ctx.p.ch.Open() {
+		return ErrClosed
+	}
+	ctx.p.ch.Flush()
+	return nil
+}
+
+func (head) Close(ctx *Context) error {
+	ctx.p.shut()
+	ctx.p.ch.Close(nil)
+	return nil
+}
+
+// tail stands behind all handlers: what nobody handled ends here.
+type tail struct{}
+
+func (tail) ChannelRead(ctx *Context, msg any) error {
+	p := ctx.p
+	p.unhandled++
+	if p.unhandled == 1 {
+		p.ch.Logger().Debug("pipeline: message reached the tail unhandled, dropped; further ones are only counted",
+			slog.Uint64("channel", p.ch.ID()), slog.String("type", fmt.Sprintf("%T", msg)))
+	}
+	return nil
+}
+
+func (tail) ChannelActive(*Context) error             { return nil }
+func (tail) ChannelReadComplete(*Context) error       { return nil }
+func (tail) ChannelInactive(*Context) error           { return nil }
+func (tail) ChannelEvent(*Context, any) error         { return nil }
+func (tail) ChannelWritabilityChanged(*Context) error { return nil }
+
+func (tail) ChannelReadClosed(ctx *Context) error {
+	ctx.p.unanswered(firingReadClosed, reachedReadClosed)
+	return nil
+}
+
+func (tail) ChannelShutdown(ctx *Context) error {
+	ctx.p.unanswered(firingShutdown, reachedShutdown)
+	return nil
+}
+
+// relay takes the place of a removed handler's typed interface. It looks up, for each event, who stands behind now.
+type relay struct{}
+
+func (relay) ChannelRead(ctx *Context, msg any) error {
+	n := ctx.nextWith(kindRead)
+	if err := n.read.ChannelRead(n, msg); err != nil {
+		n.fail(err)
+	}
+	return nil
+}
+
+// uncaught is what becomes of an error that no handler swallowed.
+func (p *Pipeline) uncaught(err error) {
+	if !p.ch.Open() && !errors.Is(err, ErrClosed) {
+		p.ch.Logger().Debug("pipeline: error after close", slog.Uint64("channel", p.ch.ID()), slog.Any("error", err))
+	}
+	p.shut()
+	p.ch.Close(err)
+}
+
+// unanswered is what becomes of a question to the handlers that came through to the tail: if it came while it was asked,
+// the asker learns it; if a handler passed it on later, the channel closes now.
+func (p *Pipeline) unanswered(firing, reached pipelineState) {
+	if p.state&firing != 0 {
+		p.state |= reached
+		return
+	}
+	p.shut()
+	p.ch.Close(nil)
+}

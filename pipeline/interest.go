@@ -1,0 +1,67 @@
+package pipeline
+
+// Pause stops reading until this Context resumes; other Contexts' reasons are theirs. It works at once, before the channel
+// is active too, and pausing twice is pausing once. A removed Context cannot pause.
+func (c *Context) Pause() {
+	if c.state&stateRemoved != 0 {
+		return
+	}
+	p := c.p
+	was := p.paused
+	p.paused = was | 1<<c.index
+	if was == 0 {
+		p.ch.StopReading()
+	}
+}
+
+// Resume takes this Context's reason away. When it was the last, reading goes on from a loop task: ResumeHandlers first,
+// tail to head, then what the channel held back, then what comes in.
+func (c *Context) Resume() {
+	if c.state&stateRemoved == 0 {
+		c.p.unpause(1 << c.index)
+	}
+}
+
+func (p *Pipeline) unpause(bit uint64) {
+	if p.paused&bit == 0 {
+		return
+	}
+	p.paused &^= bit
+	if p.paused == 0 && p.state&emptied == 0 {
+		p.ch.StartReading()
+	}
+}
+
+// Reading is false while any Context pauses reading, and once the channel was told to close. Whoever emits several
+// messages from one event asks it before each.
+func (c *Context) Reading() bool {
+	return c.p.paused == 0 && c.p.state&shutting == 0
+}
+
+// GrantChanged makes a read grant of zero be asked for again.
+func (c *Context) GrantChanged() { c.p.ch.GrantChanged() }
+
+// Hold counts n bytes that the handler keeps on their way out as pending; negative n gives them back.
+func (c *Context) Hold(n int) { c.p.ch.Hold(n) }
+
+// Pending is the memory in bytes that is held for data on its way out. What WriteBytes and Out have gathered in this turn
+// for the WriteHandlers before this Context (up to 64 KiB a Context) is not yet in it.
+func (c *Context) Pending() int { return c.p.ch.Pending() }
+
+// Writable tells whether pending is below the channel's watermarks and no Context says otherwise.
+func (c *Context) Writable() bool { return c.p.Writable() }
+
+// SetWritable is this Context's say: with false, Writable is false whatever the others say. A change of the whole reaches
+// the WritabilityHandlers at the end of the turn. A removed Context has no say.
+func (c *Context) SetWritable(writable bool) {
+	if c.state&stateRemoved != 0 {
+		return
+	}
+	p := c.p
+	bit := uint64(1) << c.index
+	if writable == (p.unwritable&bit == 0) {
+		return
+	}
+	p.unwritable ^= bit
+	p.ch.WritabilityMayHaveChanged()
+}

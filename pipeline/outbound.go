@@ -1,0 +1,342 @@
+package pipeline
+
+import (
+	"errors"
+
+	"github.com/weirnet/weir/buffer"
+)
+
+const (
+	tailBytes  = 64 << 10 // most that Channel.Tail is asked for
+	outRoom    = 256      // room that Out asks for
+	outBlock   = 1 << 10  // first block of a Context's open output
+	outBytes   = 64 << 10 // open output is written through when it has reached this
+	outsAtOnce = 64       // open outputs written through in a row before the loop gets its turn again
+)
+
+// Write writes msg through the WriteHandlers before this Context into the channel's queue. It borrows msg until return: a
+// *buffer.Buf is retained by whoever keeps it, the caller keeps its own reference, also on error. A []byte or string is
+// copied (use WriteBytes: a []byte in an any costs an allocation), a *FileRegion is sent by the kernel. ErrClosed when the
+// channel is closing.
+func (c *Context) Write(msg any) error {
+	p := c.p
+	if len(p.outs) != 0 {
+		if err := p.settle(c); err != nil {
+			return err
+		}
+	}
+	if c.prevWrite == &p.head {
+		return p.ch.Write(msg)
+	}
+	return c.writeThrough(msg)
+}
+
+func (c *Context) writeThrough(msg any) error {
+	if !c.p.ch.Open() {
+		return ErrClosed
+	}
+	w := c.prevWrite
+	if w == nil { // removed
+		w = c.prevWith(kindWrite)
+	}
+	return w.handler.(WriteHandler).Write(w, msg)
+}
+
+// WriteBytes copies the pieces, in order, into the channel's queue or, where a WriteHandler stands before this Context,
+// into a buffer that goes through the WriteHandlers as one message: with this Context's next Write, Flush, CloseWrite or
+// Close, at the end of the turn, or when it has 64 KiB. It borrows b until return. ErrClosed when the channel is closing;
+// of pieces above 64 KiB in all, some may be queued then.
+func (c *Context) WriteBytes(b ...[]byte) error {
+	n := 0
+	for _, piece := range b {
+		n += len(piece)
+	}
+	p := c.p
+	if c.prevWrite != &p.head || len(p.outs) != 0 || n > tailBytes || n == 0 {
+		return c.writeBytesSlow(n, b)
+	}
+	t := p.ch.Tail(n)
+	if t == nil {
+		return ErrClosed
+	}
+	for _, piece := range b {
+		t.Append(piece)
+	}
+	return nil
+}
+
+func (c *Context) writeBytesSlow(n int, b [][]byte) error {
+	p := c.p
+	if !p.ch.Open() || p.state&writeClosed != 0 {
+		return ErrClosed
+	}
+	if n == 0 {
+		return nil
+	}
+	if c.prevWrite == &p.head {
+		if err := p.settle(c); err != nil {
+			return err
+		}
+		return p.queue(b)
+	}
+	if err := p.settleBehind(c); err != nil {
+		return err
+	}
+	o := p.openOut(c, n)
+	for _, piece := range b {
+		o.Append(piece)
+	}
+	if o.Len() < outBytes && c.state&stateRemoved == 0 {
+		return nil
+	}
+	return p.settle(c)
+}
+
+// queue copies the pieces into the channel's tail block, 64 KiB at a time.
+func (p *Pipeline) queue(b [][]byte) error {
+	for _, piece := range b {
+		for len(piece) > 0 {
+			t := p.ch.Tail(min(len(piece), tailBytes))
+			if t == nil {
+				return ErrClosed
+			}
+			n := min(len(piece), t.Room())
+			t.Append(piece[:n])
+			piece = piece[n:]
+		}
+	}
+	return nil
+}
+
+// Out is the buffer that WriteBytes copies into: an encoder appends to it and is done. It may already hold bytes; they
+// are to be left alone. It is valid until the next call of any method of this package or the channel. When the channel is
+// closing, what is appended is thrown away.
+func (c *Context) Out() *buffer.Buf {
+	p := c.p
+	if c.prevWrite == &p.head && len(p.outs) == 0 {
+		if t := p.ch.Tail(outRoom); t != nil {
+			return t
+		}
+		return buffer.New(outRoom)
+	}
+	return c.outSlow()
+}
+
+func (c *Context) outSlow() *buffer.Buf {
+	p := c.p
+	if !p.ch.Open() || p.state&(writeClosed|emptied) != 0 {
+		return buffer.New(outRoom)
+	}
+	if i := p.outOf(c); c.prevWrite == &p.head || i >= 0 && p.outs[i].buf.Len() >= outBytes {
+		if err := p.settle(c); err != nil {
+			p.outFailed(c, err)
+		}
+	} else if err := p.settleBehind(c); err != nil {
+		p.outFailed(c, err)
+	}
+	if c.prevWrite == &p.head {
+		if t := p.ch.Tail(outRoom); t != nil {
+			return t
+		}
+		return buffer.New(outRoom)
+	}
+	return p.openOut(c, outRoom)
+}
+
+// Flush sends what was written until now through the FlushHandlers before this Context and then to the kernel, instead
+// of at the end of the turn.
+func (c *Context) Flush() error {
+	if err := c.p.settleAll(c); err != nil {
+		return err
+	}
+	f := c.prevWith(kindFlush)
+	return f.handler.(FlushHandler).Flush(f)
+}
+
+// Flushed calls fn exactly once, from the loop: with nil when the kernel has taken everything that was queued until now, or
+// with the error that prevented it.
+func (c *Context) Flushed(fn func(error)) {
+	p := c.p
+	failed := p.settleAll(c)
+	if failed == nil {
+		p.ch.Flushed(fn)
+		return
+	}
+	p.ch.Flushed(func(err error) {
+		if err == nil {
+			err = failed
+		}
+		fn(err)
+	})
+}
+
+// CloseWrite sends what is queued, then FIN; the peer may go on sending.
+func (c *Context) CloseWrite() error {
+	p := c.p
+	if err := p.settleAll(c); err != nil {
+		return err
+	}
+	if !p.ch.Open() {
+		return ErrClosed
+	}
+	p.state |= writeClosed
+	return p.ch.CloseWrite()
+}
+
+// Close closes the channel in an orderly way, through the CloseHandlers before this Context: what is queued is sent. It
+// answers their error. Closing what is closing already does nothing and answers nil.
+func (c *Context) Close() error {
+	p := c.p
+	if !p.ch.Open() {
+		return nil
+	}
+	if err := p.settleAll(c); err != nil {
+		p.outFailed(c, err)
+	}
+	n := c.prevWith(kindClose)
+	for n != &p.head && n.state&stateInClose != 0 {
+		n = n.prevWith(kindClose)
+	}
+	n.state |= stateInClose
+	err := n.handler.(CloseHandler).Close(n)
+	n.state &^= stateInClose
+	return err
+}
+
+// Abort closes the channel at once; what is queued is lost.
+func (c *Context) Abort(cause error) {
+	c.p.shut()
+	c.p.ch.Abort(cause)
+}
+
+// FlushOuts writes what Contexts have appended through the WriteHandlers before them. An error is treated like one that
+// the handler which appended had returned. It is for the channel, at the end of a turn in which it was made Dirty.
+func (p *Pipeline) FlushOuts() {
+	for i := 0; len(p.outs) > 0; i++ {
+		if i == outsAtOnce {
+			p.ch.Dirty()
+			return
+		}
+		c := p.outs[0].ctx
+		if err := p.writeOut(0); err != nil {
+			p.outFailed(c, err)
+		}
+	}
+}
+
+// settleAll is FlushOuts before something that must come after all output; an error of c's own output is answered.
+func (p *Pipeline) settleAll(c *Context) (failed error) {
+	for i := 0; len(p.outs) > 0 && i < outsAtOnce; i++ {
+		o := p.outs[0].ctx
+		if err := p.writeOut(0); err != nil {
+			if o != c {
+				p.outFailed(o, err)
+			} else if failed == nil {
+				failed = err
+			}
+		}
+	}
+	return failed
+}
+
+// settle writes through what must come before something that c writes now: c's own open output and that of Contexts
+// behind c, oldest first. An error of c's own is answered.
+func (p *Pipeline) settle(c *Context) error {
+	if err := p.settleBehind(c); err != nil {
+		return err
+	}
+	if i := p.outOf(c); i >= 0 {
+		return p.writeOut(i)
+	}
+	return nil
+}
+
+// settleBehind is settle without c's own, unless what it did made c write.
+func (p *Pipeline) settleBehind(c *Context) error {
+	for tries := 0; tries < outsAtOnce; tries++ {
+		i := p.outBehind(c)
+		if i < 0 {
+			return nil
+		}
+		o := p.outs[i].ctx
+		if err := p.writeOut(i); err != nil {
+			p.outFailed(o, err)
+		}
+	}
+	return nil
+}
+
+// outBehind finds the oldest open output of another Context whose bytes were written before what c writes now.
+func (p *Pipeline) outBehind(c *Context) int {
+	for i := range p.outs {
+		o := p.outs[i].ctx
+		if o == c {
+			continue
+		}
+		if o.state&stateRemoved != 0 {
+			return i
+		}
+		for n := c.next; n != nil; n = n.next {
+			if n == o {
+				return i
+			}
+		}
+	}
+	return -1
+}
+
+func (p *Pipeline) outOf(c *Context) int {
+	for i := range p.outs {
+		if p.outs[i].ctx == c {
+			return i
+		}
+	}
+	return -1
+}
+
+// openOut answers c's open output with room for n bytes. It stays p's.
+func (p *Pipeline) openOut(c *Context, n int) *buffer.Buf {
+	if i := p.outOf(c); i >= 0 {
+		b := p.outs[i].buf
+		b.Reserve(n)
+		return b
+	}
+	b := p.ch.Pool().Get(max(n, outBlock))
+	p.outs = append(p.outs, out{ctx: c, buf: b})
+	p.ch.Dirty()
+	return b
+}
+
+// writeOut takes the open output i off the list and writes it through the WriteHandlers before its Context.
+func (p *Pipeline) writeOut(i int) error {
+	o := p.outs[i]
+	last := len(p.outs) - 1
+	copy(p.outs[i:], p.outs[i+1:])
+	p.outs[last] = out{}
+	p.outs = p.outs[:last]
+	defer o.buf.Release() // also when a handler panics
+	if o.buf.Len() == 0 {
+		return nil
+	}
+	if o.ctx.prevWrite == &p.head {
+		return p.ch.Write(o.buf)
+	}
+	return o.ctx.writeThrough(o.buf)
+}
+
+// outFailed is what becomes of an error of output that nobody waits for.
+func (p *Pipeline) outFailed(c *Context, err error) {
+	if errors.Is(err, ErrClosed) && !p.ch.Open() {
+		return // closing says it all
+	}
+	c.fail(err)
+}
+
+// dropOuts releases what was never written.
+func (p *Pipeline) dropOuts() {
+	for i := range p.outs {
+		p.outs[i].buf.Release()
+		p.outs[i] = out{}
+	}
+	p.outs = p.outs[:0]
+}
