@@ -1,0 +1,135 @@
+package loop
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+)
+
+// Group is a number of loops that start and stop together, each on a goroutine and OS thread of its own. Any goroutine may
+// call its methods.
+type Group struct {
+	// Set in NewGroup, then immutable.
+	loops []*Loop
+
+	rawRefused atomic.Bool // the line about it has been logged
+	next       atomic.Uint64
+	wg         sync.WaitGroup
+	watchdog   watchdog
+
+	mu      sync.Mutex
+	started bool    // guarded by mu
+	errs    []error // guarded by mu; by loop
+}
+
+// NewGroup answers a group of n loops, with config(i) for loop i. With n zero it has as many as GOMAXPROCS.
+func NewGroup(n int, config func(i int) Config) (*Group, error) {
+	if n < 0 {
+		return nil, fmt.Errorf("loop: group of %d loops", n)
+	}
+	if n == 0 {
+		n = runtime.GOMAXPROCS(0)
+	}
+	g := &Group{errs: make([]error, n)}
+	for i := range n {
+		l, err := newLoop(config(i), i, g)
+		if err != nil {
+			return nil, fmt.Errorf("loop %d: %w", i, err)
+		}
+		g.loops = append(g.loops, l)
+	}
+	return g, nil
+}
+
+// Start runs the loops, and answers when all transports are open. When one cannot be opened, it stops the others, waits for
+// them and answers why: then none is open, and the group is used up.
+func (g *Group) Start() error {
+	g.mu.Lock()
+	if g.started {
+		g.mu.Unlock()
+		return fmt.Errorf("loop: start of the group: %w", ErrState)
+	}
+	g.started = true
+	g.mu.Unlock()
+
+	opened := make(chan error, len(g.loops))
+	for _, l := range g.loops {
+		g.wg.Add(1)
+		go g.run(l, opened)
+	}
+	failed := false
+	for range g.loops {
+		if err := <-opened; err != nil {
+			failed = true
+		}
+	}
+	if failed {
+		g.Stop()
+		return g.Wait()
+	}
+	g.watchdog.start(g.loops)
+	return nil
+}
+
+func (g *Group) run(l *Loop, opened chan<- error) {
+	defer g.wg.Done()
+	err := ErrGoexit // stays when run does not return
+	told := false
+	tell := func(err error) {
+		if !told {
+			told = true
+			opened <- err
+		}
+	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%s: %w", l.Name(), err)
+		}
+		g.mu.Lock()
+		g.errs[l.index] = err
+		g.mu.Unlock()
+		tell(err)
+	}()
+	err = l.run(tell)
+}
+
+// Loop is loop i, from 0 to Len-1.
+func (g *Group) Loop(i int) *Loop { return g.loops[i] }
+
+// Len is the number of loops.
+func (g *Group) Len() int { return len(g.loops) }
+
+// Next answers the loops in turn, without those that have ended as long as there are others.
+func (g *Group) Next() *Loop {
+	n := uint64(len(g.loops))
+	first := g.next.Add(1) - 1
+	for i := range n {
+		l := g.loops[(first+i)%n]
+		if l.life.Load() != lifeClosed {
+			return l
+		}
+	}
+	return g.loops[first%n]
+}
+
+// Stop makes all loops end. It does not wait.
+func (g *Group) Stop() {
+	for _, l := range g.loops {
+		l.Stop()
+	}
+}
+
+// Wait waits until all loops have ended, and joins their errors. A loop that ends early (ErrGoexit, an error of its
+// transport) is logged at once; the others go on until Stop. On a thread of the group it answers ErrState instead.
+func (g *Group) Wait() error {
+	if g.loops[0].OnThread() {
+		return fmt.Errorf("loop: wait for the group on one of its threads: %w", ErrState)
+	}
+	g.wg.Wait()
+	g.watchdog.stop()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return errors.Join(g.errs...)
+}

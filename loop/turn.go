@@ -1,0 +1,265 @@
+package loop
+
+import (
+	"time"
+
+	"github.com/weirnet/weir/transport"
+)
+
+const (
+	endTurnRounds = 4  // rounds of EndTurn in one turn
+	clockEvery    = 16 // completions between two looks at the clock, which costs about 50 ns
+	// earlyTimeout is the shortest timeout after a wait that ended before its time for no reason: a transport that rounds
+	// timeouts down would make the loop spin until the deadline.
+	earlyTimeout = time.Millisecond
+	forever      = time.Duration(-1)
+)
+
+// stage is what a turn is at.
+type stage uint8
+
+const (
+	stageDone stage = iota
+	stageDispatch
+	stageTimers
+	stageNodes
+	stageTasks
+	stageEndTurn
+	stageAbort // not of a turn: the completers are aborted
+)
+
+// turn is how far the turn is. Everything is an index or a list with a place, so that work can go on behind whatever
+// panicked. Loop goroutine only.
+type turn struct {
+	stage stage
+	done  int  // things done
+	early bool // the latest wait ended early for no reason
+
+	batch []transport.Completion // dispatched up to pos
+	pos   int
+
+	fired    *Timer // the one that runs
+	sequence uint64 // timers set later run in the next turn
+	now      time.Duration
+	budget   int // timers or nodes that may still run
+
+	list nodeList
+	node *Node // the one that runs
+
+	tasks   []func() // run up to taskPos
+	taskPos int
+
+	dirty    []Completer // asked for EndTurn
+	ending   []Completer // this round's, done up to endPos
+	endPos   int
+	endRound int
+}
+
+// run does one turn and answers how many things it did. It waits no longer than limit (negative: without limit). An error
+// means that the transport is beyond use; the turn goes on all the same with what needs none.
+func (l *Loop) runTurn(limit time.Duration) (int, error) {
+	var err error
+	if l.usable {
+		err = l.wait(limit)
+	}
+	l.turn.done = 0
+	if l.turn.stage == stageDone {
+		l.turn.stage = stageDispatch
+	}
+	for !l.work() {
+	}
+	return l.turn.done, err
+}
+
+// wait collects completions behind those that the turn before has left.
+func (l *Loop) wait(limit time.Duration) error {
+	t := &l.turn
+	timeout, timed := l.timeout(limit)
+	if timeout != 0 {
+		// See wake: first this, then a look at what others may have queued.
+		l.state.Store(asleep)
+		if l.queued() || l.stop.Load() && l.end.step == endNot {
+			timeout = 0
+		}
+	}
+	left := copy(t.batch, t.batch[t.pos:])
+	t.batch, t.pos = t.batch[:left], 0
+	batch, err := l.tr.Wait(t.batch, timeout)
+	t.batch = batch
+	l.stats.Turns++
+	before := l.state.Swap(stamps + l.stats.Turns)
+	t.early = timed && timeout > 0 && len(batch) == 0 && before != woken
+	if err != nil {
+		l.usable = false
+	}
+	return err
+}
+
+// timeout answers how long the loop may sleep, at most limit, and whether that is until a timer's deadline.
+func (l *Loop) timeout(limit time.Duration) (timeout time.Duration, timed bool) {
+	t := &l.turn
+	if limit == 0 || t.pos < len(t.batch) || t.list.first != nil || len(t.dirty) > 0 || l.queued() {
+		return 0, false
+	}
+	deadline, ok := l.timers.next()
+	if !ok {
+		return limit, false
+	}
+	left := deadline - l.tr.Now()
+	if left <= 0 {
+		return 0, false
+	}
+	if t.early {
+		left = max(left, earlyTimeout)
+	}
+	if limit > 0 && limit < left {
+		return limit, false
+	}
+	return left, true
+}
+
+// queued tells whether other goroutines have left something to do.
+func (l *Loop) queued() bool { return !l.nodes.empty() || !l.tasks.empty() }
+
+// work goes on with the turn where it stands, to its end (true) or to a panic (false), which rescue has dealt with. The
+// deferred call is the only one of a turn without panics.
+func (l *Loop) work() (done bool) {
+	defer l.rescue()
+	t := &l.turn
+	for {
+		switch t.stage {
+		case stageDispatch:
+			l.dispatch()
+			t.stage, t.budget, t.sequence = stageTimers, l.cfg.TasksPerTurn, l.timers.sequence
+		case stageTimers:
+			l.fire()
+			l.nodes.take(&t.list)
+			t.stage, t.budget = stageNodes, l.cfg.TasksPerTurn
+		case stageNodes:
+			l.runNodes()
+			t.tasks, t.taskPos = l.tasks.take(t.tasks[:0]), 0
+			t.stage = stageTasks
+		case stageTasks:
+			l.runTasks()
+			t.stage, t.endRound = stageEndTurn, 0
+		case stageEndTurn:
+			l.endTurns()
+			t.stage = stageDone
+		case stageAbort:
+			l.abortAll()
+			t.stage = stageDone
+		default:
+			return true
+		}
+	}
+}
+
+func (l *Loop) dispatch() {
+	t := &l.turn
+	var until time.Duration
+	if l.clock != nil && len(t.batch)-t.pos > clockEvery {
+		until = l.tr.Now() + l.cfg.TurnTime
+	}
+	for t.pos < len(t.batch) {
+		if t.pos%clockEvery == 0 && t.pos > 0 && until > 0 && l.clock.Clock() >= until {
+			return
+		}
+		c := &t.batch[t.pos]
+		t.pos++
+		completer := l.completerOf(c.Token)
+		if completer == nil {
+			l.dropStale(c)
+			continue
+		}
+		t.done++
+		l.stats.Completions++
+		completer.Complete(c)
+		if b := c.Buf; b != nil {
+			c.Buf = nil // first: what panics in Release is not released again
+			b.Release()
+		}
+	}
+}
+
+// dropStale gives back what a completion carries for which there is nobody.
+func (l *Loop) dropStale(c *transport.Completion) {
+	if c.Token.Slot() != 0 { // slot 0 is the loop's own
+		l.stats.Stale++
+	}
+	if b := c.Buf; b != nil {
+		c.Buf = nil
+		b.Release()
+	}
+	if c.Handle != 0 {
+		// A connection that was accepted for a listener, or made for a dialer, that is gone. As the kernel does with
+		// those that wait in the queue of a listener that is closed, the peer is told at once.
+		l.Submit(transport.Op{Kind: transport.Close, Handle: c.Handle, Token: transport.MakeToken(0, 0, 0), Reset: true})
+	}
+}
+
+func (l *Loop) fire() {
+	t := &l.turn
+	if l.timers.len() == 0 {
+		return
+	}
+	now := l.Now()
+	for ; t.budget > 0; t.budget-- {
+		timer := l.timers.popDue(now, t.sequence)
+		if timer == nil {
+			break
+		}
+		t.fired = timer
+		t.done++
+		l.stats.Timers++
+		timer.fn()
+	}
+	t.fired = nil
+}
+
+func (l *Loop) runNodes() {
+	t := &l.turn
+	for ; t.budget > 0; t.budget-- {
+		n := t.list.pop()
+		if n == nil {
+			break
+		}
+		t.node = n
+		t.done++
+		l.stats.Nodes++
+		n.owner.RunNode(n)
+	}
+	t.node = nil
+}
+
+func (l *Loop) runTasks() {
+	t := &l.turn
+	for t.taskPos < len(t.tasks) {
+		fn := t.tasks[t.taskPos]
+		t.tasks[t.taskPos] = nil
+		t.taskPos++
+		t.done++
+		l.stats.Tasks++
+		fn()
+	}
+}
+
+// endTurns calls EndTurn of the dirty, and of those that it makes dirty, for some rounds.
+func (l *Loop) endTurns() {
+	t := &l.turn
+	for {
+		for t.endPos < len(t.ending) {
+			c := t.ending[t.endPos]
+			t.endPos++
+			t.done++
+			l.stats.EndTurns++
+			c.EndTurn()
+		}
+		clear(t.ending)
+		t.ending, t.endPos = t.ending[:0], 0
+		if len(t.dirty) == 0 || t.endRound == endTurnRounds {
+			return
+		}
+		t.endRound++
+		t.ending, t.dirty = t.dirty, t.ending
+	}
+}
