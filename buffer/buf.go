@@ -94,8 +94,8 @@ func (b *Buf) Room() int {
 // Advance consumes the first n readable bytes. It panics when there are fewer: a programmer's error.
 func (b *Buf) Advance(n int) {
 	b.check("Advance")
-	if n < 0 || n > b.w-b.r {
-		panicRange("Advance", n, b.w-b.r)
+	if uint(n) > uint(b.w-b.r) { // negative n, too
+		b.panicRange("Advance", n)
 	}
 	b.r += n
 }
@@ -103,8 +103,8 @@ func (b *Buf) Advance(n int) {
 // Truncate keeps the first n readable bytes. It panics when there are fewer: a programmer's error.
 func (b *Buf) Truncate(n int) {
 	b.check("Truncate")
-	if n < 0 || n > b.w-b.r {
-		panicRange("Truncate", n, b.w-b.r)
+	if uint(n) > uint(b.w-b.r) {
+		b.panicRange("Truncate", n)
 	}
 	if b.refs != 1 {
 		b.flags |= sealed // a view may look at what is cut off here: appending must not overwrite it
@@ -237,14 +237,6 @@ func (b *Buf) dropMemory() {
 	}
 }
 
-// root is the Buf whose block b's bytes are in: b itself unless b is a view.
-func (b *Buf) root() *Buf {
-	if b.parent != nil {
-		return b.parent
-	}
-	return b
-}
-
 // lent tells whether b's block is on loan from a transport.
 func (b *Buf) lent() bool { return b.root().lender != nil }
 
@@ -264,6 +256,6 @@ func (b *Buf) check(op string) {
 // panicRange is out of line so that its callers stay small enough to be inlined.
 //
 //go:noinline
-func panicRange(op string, n, have int) {
-	panic(fmt.Sprintf("buffer: %s(%d) with %d readable bytes", op, n, have))
+func (b *Buf) panicRange(op string, n int) {
+	panic(fmt.Sprintf("buffer: %s(%d) with %d readable bytes", op, n, b.w-b.r))
 }

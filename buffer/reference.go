@@ -63,7 +63,7 @@ func (b *Buf) Detach() *Buf {
 func (b *Buf) Slice(off, n int) *Buf {
 	b.check("Slice")
 	if off < 0 || n < 0 || n > b.w-b.r-off {
-		panicView("Slice", off, n, b.w-b.r)
+		b.panicView("Slice", off, n)
 	}
 	lo := b.r + off
 	return b.root().view(lo, lo+n)
@@ -86,7 +86,7 @@ func (b *Buf) view(lo, hi int) *Buf {
 func (b *Buf) Scratch(s *Buf, off, n int) *Buf {
 	b.check("Scratch")
 	if off < 0 || n < 0 || n > b.w-b.r-off {
-		panicView("Scratch", off, n, b.w-b.r)
+		b.panicView("Scratch", off, n)
 	}
 	if s.refs != 0 && s.flags&scratch == 0 {
 		panic(fmt.Sprintf("buffer: Scratch into a %s", s.describe()))
@@ -102,23 +102,23 @@ func (b *Buf) Scratch(s *Buf, off, n int) *Buf {
 // does nothing. It panics when there is no reference left, which is only sure to be noticed by invariant builds: others
 // use the Buf again.
 func (b *Buf) Release() {
+	b.check("Release")
+	if b.refs > 1 {
+		b.refs--
+		return
+	}
+	b.releaseLast()
+}
+
+// releaseLast takes b apart. It is not part of Release so that Release can be inlined.
+func (b *Buf) releaseLast() {
 	if b.flags&scratch != 0 {
 		return
 	}
-	b.check("Release")
-	b.refs--
-	if b.refs > 0 {
-		return
-	}
-	if b.refs < 0 {
-		b.refs = 0
+	if b.refs != 1 {
 		panic("buffer: Release after the last Release")
 	}
-	b.free()
-}
-
-// free takes b apart when its last reference is gone.
-func (b *Buf) free() {
+	b.refs = 0
 	b.note("last Release")
 	if lender := b.lender; lender != nil {
 		b.lender = nil
@@ -133,6 +133,6 @@ func (b *Buf) free() {
 // panicView is out of line to keep its callers small.
 //
 //go:noinline
-func panicView(op string, off, n, have int) {
-	panic(fmt.Sprintf("buffer: %s(%d, %d) with %d readable bytes", op, off, n, have))
+func (b *Buf) panicView(op string, off, n int) {
+	panic(fmt.Sprintf("buffer: %s(%d, %d) with %d readable bytes", op, off, n, b.w-b.r))
 }
