@@ -102,7 +102,7 @@ func (p *Pipeline) Names() []string {
 
 // RemoveAll removes all handlers, tail to head; nothing can be added afterwards. It is for the channel, after Inactive.
 func (p *Pipeline) RemoveAll() {
-	p.state |= emptied | shutting
+	p.state |= emptied
 	for c := p.tail.prev; c != &p.head; c = p.tail.prev {
 		p.remove(c)
 	}

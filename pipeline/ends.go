@@ -13,14 +13,13 @@ func (head) Write(ctx *Context, msg any) error { return ctx.p.ch.Write(msg) }
 
 func (head) Flush(ctx *Context) error {
 	if !ctx.p.ch.Open() {
-		return ErrClosed
+		return ctx.p.closed()
 	}
 	ctx.p.ch.Flush()
 	return nil
 }
 
 func (head) Close(ctx *Context) error {
-	ctx.p.shut()
 	ctx.p.ch.Close(nil)
 	return nil
 }
@@ -28,9 +27,20 @@ func (head) Close(ctx *Context) error {
 // tail stands behind all handlers: what nobody handled ends here.
 type tail struct{}
 
+// UnhandledObserver is what a Channel may have besides: it then gets what reached the tail. pipelinetest records it.
+type UnhandledObserver interface {
+	// Unhandled borrows msg until return. The message counts as unhandled all the same.
+	Unhandled(msg any)
+	UnhandledEvent(event any)
+}
+
 func (tail) ChannelRead(ctx *Context, msg any) error {
 	p := ctx.p
 	p.unhandled++
+	if o, ok := p.ch.(UnhandledObserver); ok {
+		o.Unhandled(msg)
+		return nil
+	}
 	if p.unhandled == 1 {
 		p.ch.Logger().Debug("pipeline: message reached the tail unhandled, dropped; further ones are only counted",
 			slog.Uint64("channel", p.ch.ID()), slog.String("type", fmt.Sprintf("%T", msg)))
@@ -41,8 +51,14 @@ func (tail) ChannelRead(ctx *Context, msg any) error {
 func (tail) ChannelActive(*Context) error             { return nil }
 func (tail) ChannelReadComplete(*Context) error       { return nil }
 func (tail) ChannelInactive(*Context) error           { return nil }
-func (tail) ChannelEvent(*Context, any) error         { return nil }
 func (tail) ChannelWritabilityChanged(*Context) error { return nil }
+
+func (tail) ChannelEvent(ctx *Context, event any) error {
+	if o, ok := ctx.p.ch.(UnhandledObserver); ok {
+		o.UnhandledEvent(event)
+	}
+	return nil
+}
 
 func (tail) ChannelReadClosed(ctx *Context) error {
 	ctx.p.unanswered(firingReadClosed, reachedReadClosed)
@@ -70,7 +86,6 @@ func (p *Pipeline) uncaught(err error) {
 	if !p.ch.Open() && !errors.Is(err, ErrClosed) {
 		p.ch.Logger().Debug("pipeline: error after close", slog.Uint64("channel", p.ch.ID()), slog.Any("error", err))
 	}
-	p.shut()
 	p.ch.Close(err)
 }
 
@@ -81,6 +96,5 @@ func (p *Pipeline) unanswered(firing, reached pipelineState) {
 		p.state |= reached
 		return
 	}
-	p.shut()
 	p.ch.Close(nil)
 }

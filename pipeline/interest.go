@@ -32,10 +32,10 @@ func (p *Pipeline) unpause(bit uint64) {
 	}
 }
 
-// Reading is false while any Context pauses reading, and once the channel was told to close. Whoever emits several
+// Reading is false while any Context pauses reading, and once the channel closes. Whoever emits several
 // messages from one event asks it before each.
 func (c *Context) Reading() bool {
-	return c.p.paused == 0 && c.p.state&shutting == 0
+	return c.p.paused == 0 && c.p.ch.Open()
 }
 
 // GrantChanged makes a read grant of zero be asked for again.

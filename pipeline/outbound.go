@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/weirnet/weir/buffer"
 )
@@ -33,7 +34,7 @@ func (c *Context) Write(msg any) error {
 
 func (c *Context) writeThrough(msg any) error {
 	if !c.p.ch.Open() {
-		return ErrClosed
+		return c.p.closed()
 	}
 	w := c.prevWrite
 	if w == nil { // removed
@@ -57,7 +58,7 @@ func (c *Context) WriteBytes(b ...[]byte) error {
 	}
 	t := p.ch.Tail(n)
 	if t == nil {
-		return ErrClosed
+		return p.closed()
 	}
 	for _, piece := range b {
 		t.Append(piece)
@@ -68,7 +69,7 @@ func (c *Context) WriteBytes(b ...[]byte) error {
 func (c *Context) writeBytesSlow(n int, b [][]byte) error {
 	p := c.p
 	if !p.ch.Open() || p.state&writeClosed != 0 {
-		return ErrClosed
+		return p.closed()
 	}
 	if n == 0 {
 		return nil
@@ -98,7 +99,7 @@ func (p *Pipeline) queue(b [][]byte) error {
 		for len(piece) > 0 {
 			t := p.ch.Tail(min(len(piece), tailBytes))
 			if t == nil {
-				return ErrClosed
+				return p.closed()
 			}
 			n := min(len(piece), t.Room())
 			t.Append(piece[:n])
@@ -176,11 +177,11 @@ func (c *Context) CloseWrite() error {
 	if err := p.settleAll(c); err != nil {
 		return err
 	}
-	if !p.ch.Open() {
-		return ErrClosed
+	if err := p.ch.CloseWrite(); err != nil {
+		return err
 	}
 	p.state |= writeClosed
-	return p.ch.CloseWrite()
+	return nil
 }
 
 // Close closes the channel in an orderly way, through the CloseHandlers before this Context: what is queued is sent. It
@@ -205,7 +206,6 @@ func (c *Context) Close() error {
 
 // Abort closes the channel at once; what is queued is lost.
 func (c *Context) Abort(cause error) {
-	c.p.shut()
 	c.p.ch.Abort(cause)
 }
 
@@ -330,6 +330,14 @@ func (p *Pipeline) outFailed(c *Context, err error) {
 		return // closing says it all
 	}
 	c.fail(err)
+}
+
+// closed is ErrClosed with the cause, when there is one.
+func (p *Pipeline) closed() error {
+	if cause := p.ch.Cause(); cause != nil {
+		return fmt.Errorf("%w: %w", ErrClosed, cause)
+	}
+	return ErrClosed
 }
 
 // dropOuts releases what was never written.

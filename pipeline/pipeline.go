@@ -41,7 +41,6 @@ type pipelineState uint16
 const (
 	firedActive pipelineState = 1 << iota
 	firedInactive
-	shutting    // Close or Abort went to the channel
 	writeClosed // CloseWrite went to the channel
 	emptied     // RemoveAll: nothing can be added any more
 	firingReadClosed
@@ -125,7 +124,7 @@ func (p *Pipeline) FireInactive() {
 		return
 	}
 	active := p.state&firedActive != 0
-	p.state |= firedInactive | shutting
+	p.state |= firedInactive
 	if active {
 		p.head.FireInactive()
 	}
@@ -161,7 +160,7 @@ func (p *Pipeline) Writable() bool { return p.unwritable == 0 && p.ch.Writable()
 // the channel; the rest then wait for the next resume. It is for the channel, from a loop task.
 func (p *Pipeline) FireResume() bool {
 	for c := p.tail.prev; ; c = c.prev {
-		if p.paused != 0 || p.state&shutting != 0 {
+		if p.paused != 0 || !p.ch.Open() {
 			return false
 		}
 		if c == &p.head {
@@ -198,6 +197,3 @@ func (p *Pipeline) ReadGrant() (n int, retry time.Duration) {
 	}
 	return max(n, 0), retry
 }
-
-// shut remembers that the channel was told to close: decoders stop emitting.
-func (p *Pipeline) shut() { p.state |= shutting }
