@@ -1,0 +1,303 @@
+// Package channel is one socket: its read interest, its write queue, its lifetime; and the listener and the dialer that
+// make channels.
+package channel
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/weirnet/weir/buffer"
+	"github.com/weirnet/weir/loop"
+	"github.com/weirnet/weir/pipeline"
+	"github.com/weirnet/weir/transport"
+)
+
+// Causes of closing that callers branch on, beside those of package pipeline and the errors of the kernel.
+var (
+	// ErrPanic closed a channel one of whose handlers panicked.
+	ErrPanic = errors.New("channel: handler panicked")
+	// ErrCloseTimeout ended a Close whose peer took neither the data nor the FIN in time.
+	ErrCloseTimeout = errors.New("channel: close timed out")
+	// ErrPausedClose closed a channel whose peer was gone for PausedCloseTimeout while reading was paused.
+	ErrPausedClose = errors.New("channel: peer gone while reading was paused")
+	// ErrPeerGone closed a half-closed channel whose connection broke.
+	ErrPeerGone = errors.New("channel: connection broke while half-closed")
+)
+
+// Defaults of Config, and bounds without a setting.
+const (
+	DefaultMaxPendingBytes    = 16 << 20
+	DefaultWriteHighBytes     = 64 << 10
+	DefaultWriteLowBytes      = 32 << 10
+	DefaultCloseTimeout       = 5 * time.Second
+	DefaultCloseDiscardBytes  = 1 << 20
+	DefaultPausedCloseTimeout = 30 * time.Second
+	DefaultMaxPostedTasks     = 1024
+)
+
+// Config configures the channels of a server or a dialer. The zero value works. It is read only after New.
+type Config struct {
+	// MaxPendingBytes guards where no handler does: a write while more than this is pending aborts the channel with
+	// pipeline.ErrPendingLimit (inside a byte stream nothing can be left out). Ref.TryWrite is refused before. The newest
+	// message may exceed it. Zero means 16 MiB.
+	MaxPendingBytes int
+	// WriteHighBytes and WriteLowBytes steer Context.Writable: false when more than high is pending, true again when less
+	// than low is. Zero means 64 KiB and 32 KiB.
+	WriteHighBytes int
+	WriteLowBytes  int
+	// CloseTimeout bounds Close, whatever the peer does: then the channel is aborted. Zero means 5 s.
+	CloseTimeout time.Duration
+	// CloseDiscardBytes is how much input Close throws away while it waits for the peer's FIN. Zero means 1 MiB.
+	CloseDiscardBytes int
+	// PausedCloseTimeout is how long data of a peer that has gone waits for reading to be resumed. Zero means 30 s.
+	PausedCloseTimeout time.Duration
+	// MaxPostedTasks bounds the Ref.Execute tasks that wait for the loop, per channel. Zero means 1024.
+	MaxPostedTasks int
+	// Logger gets panics. Nil means the loop's.
+	Logger *slog.Logger
+	// Init fills the pipeline of a new channel. When it fails, the connection is closed.
+	Init func(*pipeline.Pipeline) error
+	// Closed, when set, is called on the loop after the channel has been closed and its handlers removed.
+	Closed func(*Channel)
+}
+
+// Validate answers an error that names the first setting that cannot work.
+func (cfg *Config) Validate() error {
+	d := cfg.withDefaults()
+	switch {
+	case d.MaxPendingBytes < 0, d.CloseDiscardBytes < 0, d.MaxPostedTasks < 0:
+		return fmt.Errorf("channel: negative limit: MaxPendingBytes %d, CloseDiscardBytes %d, MaxPostedTasks %d",
+			d.MaxPendingBytes, d.CloseDiscardBytes, d.MaxPostedTasks)
+	case d.WriteLowBytes <= 0 || d.WriteLowBytes >= d.WriteHighBytes || d.WriteHighBytes > d.MaxPendingBytes:
+		return fmt.Errorf("channel: want 0 < WriteLowBytes < WriteHighBytes <= MaxPendingBytes, have %d, %d, %d",
+			d.WriteLowBytes, d.WriteHighBytes, d.MaxPendingBytes)
+	case d.CloseTimeout < 0 || d.PausedCloseTimeout < 0:
+		return fmt.Errorf("channel: negative timeout: CloseTimeout %v, PausedCloseTimeout %v", d.CloseTimeout, d.PausedCloseTimeout)
+	}
+	return nil
+}
+
+func (cfg *Config) withDefaults() Config {
+	d := *cfg
+	setDefault(&d.MaxPendingBytes, DefaultMaxPendingBytes)
+	setDefault(&d.WriteHighBytes, DefaultWriteHighBytes)
+	setDefault(&d.WriteLowBytes, DefaultWriteLowBytes)
+	setDefault(&d.CloseTimeout, DefaultCloseTimeout)
+	setDefault(&d.CloseDiscardBytes, DefaultCloseDiscardBytes)
+	setDefault(&d.PausedCloseTimeout, DefaultPausedCloseTimeout)
+	setDefault(&d.MaxPostedTasks, DefaultMaxPostedTasks)
+	return d
+}
+
+func setDefault[T int | time.Duration](v *T, d T) {
+	if *v == 0 {
+		*v = d
+	}
+}
+
+// state is where a channel stands in its life:
+//
+//	open ──Activate──▶ active ──Close──▶ closing ──▶ closed
+//	  │                  │                  ▲          ▲
+//	  └──────────────────┴──────Abort───────┴──────────┘ (closing with the socket's close under way)
+//
+// While active, the read side and the write side may be closed on their own: readClosed, finSent.
+type state uint8
+
+const (
+	stateOpen    state = iota // connected, Init and Active not yet run
+	stateActive               // reading and writing
+	stateClosing              // sends what is queued and waits for the peer, or for the socket's close
+	stateClosed               // gone; everything answers ErrClosed
+)
+
+// Channel is one connected socket with its pipeline. It belongs to its loop; other goroutines hold a pipeline.Ref.
+type Channel struct {
+	pipe pipeline.Pipeline
+	loop *loop.Loop
+	cfg  *Config // validated, with defaults
+	reg  loop.Registration
+	hnd  transport.Handle
+	node loop.Node
+
+	in  reading
+	out writing
+
+	state        state
+	activate     bool // EndTurn is to activate
+	inDirty      bool // EndTurn is due
+	resumeDue    bool // RunNode is to resume
+	closeEntered bool // Close is at work, maybe still flushing
+	closeTimed   bool // the closing deadline runs
+	closeSent    bool // the transport is closing the socket
+	finSent      bool
+	loopGone     bool // the loop has asked for the channel's end
+	finWanted    bool // CloseWrite: FIN when the queue is empty
+	wasActive    bool
+	finishStep   uint8
+
+	cause  error
+	timers []*loop.Timer // of handlers; stopped on close
+	due    *deadlines    // made when first needed
+	post   *poster       // made by the first Ref
+
+	remote netip.AddrPort
+}
+
+// deadlines are the channel's own timers.
+type deadlines struct {
+	closing, paused, grant *loop.Timer
+}
+
+var _ pipeline.Channel = (*Channel)(nil)
+
+// newChannel makes a channel of a connected socket; start starts it. cfg has been validated, has its defaults and is shared.
+func newChannel(l *loop.Loop, h transport.Handle, remote netip.AddrPort, cfg *Config) (*Channel, error) {
+	c := &Channel{loop: l, cfg: cfg, hnd: h, remote: remote}
+	reg, err := l.Register(member{c})
+	if err != nil {
+		return nil, fmt.Errorf("channel: register: %w", err)
+	}
+	c.reg = reg
+	c.node.Init(member{c})
+	c.out.told, c.out.below = true, true
+	c.pipe.Init(c)
+	return c, nil
+}
+
+// start runs Init and ChannelActive at the end of this turn: from the channel's own callback, so that a panic there is
+// the channel's and not the listener's.
+func (c *Channel) start() {
+	c.activate = true
+	c.dirty()
+}
+
+// Pipeline is the channel's pipeline.
+func (c *Channel) Pipeline() *pipeline.Pipeline { return &c.pipe }
+
+// Shutdown asks the handlers to finish (ShutdownHandler); where none is asked, it closes the channel in an orderly way.
+func (c *Channel) Shutdown() {
+	if c.state == stateOpen {
+		c.Close(nil)
+		return
+	}
+	if c.state != stateActive {
+		return
+	}
+	if !c.pipe.FireShutdown() {
+		c.Close(nil)
+	}
+}
+
+func (c *Channel) runActivate() {
+	if c.state != stateOpen {
+		return
+	}
+	if c.cfg.Init != nil {
+		if err := c.cfg.Init(&c.pipe); err != nil {
+			c.Logger().Error("weir: init failed, connection closed", "err", err, "remote", c.RemoteAddrPort())
+			c.Abort(fmt.Errorf("channel: init: %w", err))
+			return
+		}
+	}
+	if c.state != stateOpen { // Init may close
+		return
+	}
+	c.state = stateActive
+	c.wasActive = true
+	c.pipe.FireActive()
+}
+
+// dirty makes EndTurn run at the end of this turn.
+func (c *Channel) dirty() {
+	if !c.inDirty {
+		c.inDirty = true
+		c.loop.Dirty(member{c})
+	}
+}
+
+func (c *Channel) token(k transport.Kind) transport.Token { return c.reg.Token(uint8(k)) }
+
+// Open is false from Close or Abort on.
+func (c *Channel) Open() bool { return c.state <= stateActive }
+
+// Cause is why the channel closes or closed; nil while it is open and after an orderly close.
+func (c *Channel) Cause() error { return c.cause }
+
+// ID is unique among the channels of a process as long as a slot of its loop has not been used 2^24 times.
+func (c *Channel) ID() uint64 {
+	t := c.reg.Token(0)
+	return uint64(c.loop.Index())<<48 | uint64(t.Slot())<<24 | uint64(t.Generation())
+}
+
+// LocalAddr is the socket's own address, nil once it is closed.
+func (c *Channel) LocalAddr() net.Addr {
+	if c.closeSent {
+		return nil
+	}
+	return c.loop.Transport().LocalAddr(c.hnd)
+}
+
+// RemoteAddr is the peer's address, also after close: *net.TCPAddr, or an empty *net.UnixAddr.
+func (c *Channel) RemoteAddr() net.Addr {
+	if !c.remote.IsValid() {
+		return &net.UnixAddr{Net: "unix"}
+	}
+	return net.TCPAddrFromAddrPort(c.remote)
+}
+
+// RemoteAddrPort is the peer's address, also after close; the zero AddrPort for Unix sockets.
+func (c *Channel) RemoteAddrPort() netip.AddrPort { return c.remote }
+
+// Control runs fn with the socket's descriptor, which is valid until fn returns.
+func (c *Channel) Control(fn func(fd uintptr) error) error {
+	if c.closeSent {
+		return pipeline.ErrClosed
+	}
+	return c.loop.Transport().Control(c.hnd, fn)
+}
+
+// Pool is the loop's pool.
+func (c *Channel) Pool() *buffer.Pool { return c.loop.Pool() }
+
+// Loop is the loop that the channel belongs to.
+func (c *Channel) Loop() *loop.Loop { return c.loop }
+
+// Logger is the configured logger, else the loop's.
+func (c *Channel) Logger() *slog.Logger {
+	if c.cfg.Logger != nil {
+		return c.cfg.Logger
+	}
+	return c.loop.Logger()
+}
+
+// Now is the loop's clock.
+func (c *Channel) Now() time.Duration { return c.loop.Now() }
+
+// NewTimer answers a stopped timer whose fn runs on the loop as this channel's. Close stops it.
+func (c *Channel) NewTimer(fn func()) pipeline.Timer {
+	t := c.loop.NewTimer(member{c}, func() {
+		if c.state != stateClosed {
+			fn()
+		}
+	})
+	c.timers = append(c.timers, t)
+	return t
+}
+
+// deadline answers the channel's own timer in *slot and makes it when it is needed for the first time: most channels
+// never need one.
+func (c *Channel) deadline(pick func(*deadlines) **loop.Timer, fn func()) *loop.Timer {
+	if c.due == nil {
+		c.due = &deadlines{}
+	}
+	slot := pick(c.due)
+	if *slot == nil {
+		*slot = c.loop.NewTimer(member{c}, fn)
+	}
+	return *slot
+}

@@ -1,0 +1,256 @@
+package channel
+
+import (
+	"github.com/weirnet/weir/loop"
+	"github.com/weirnet/weir/pipeline"
+	"github.com/weirnet/weir/transport"
+)
+
+// CloseWrite sends what is queued, then FIN. Reading goes on; when the peer has finished too, the channel closes.
+func (c *Channel) CloseWrite() error {
+	if err := c.writable(); err != nil {
+		return err
+	}
+	c.pipe.FlushOuts()
+	c.finWanted = true
+	c.out.flush = true
+	c.dirty()
+	return nil
+}
+
+// Close sends what is queued, then FIN, throws away input until the peer's FIN, CloseDiscardBytes or CloseTimeout, and
+// closes. Closing a socket with unread input would make the kernel send RST, and the peer's kernel throw away what it had
+// already received (RFC 1122, 4.2.2.13).
+func (c *Channel) Close(cause error) {
+	if c.state >= stateClosing || c.closeEntered {
+		return
+	}
+	c.closeEntered = true
+	if c.state == stateOpen {
+		c.cause = cause
+		c.closeSocket(false)
+		return
+	}
+	// What encoders and flush handlers still keep was written before the close.
+	c.pipe.FlushOuts()
+	if c.pipe.HasFlushHandlers() {
+		c.pipe.FireFlush()
+	}
+	if c.state != stateActive { // one of them aborted
+		return
+	}
+	if c.cause == nil {
+		c.cause = cause
+	}
+	c.state = stateClosing
+	c.dirty()
+}
+
+// Abort closes at once, with RST. What is queued is lost; Flushed callbacks get the cause.
+func (c *Channel) Abort(cause error) {
+	if c.state == stateClosed || c.closeSent {
+		return
+	}
+	if c.cause == nil {
+		c.cause = cause
+	}
+	c.closeSocket(true)
+}
+
+// progressClose takes the next step of a close, or of a close of the write side. The end of each turn that changed
+// something comes here.
+func (c *Channel) progressClose() {
+	if c.closeSent || c.state == stateOpen {
+		return
+	}
+	if c.state == stateActive {
+		if c.finWanted && c.drained() {
+			c.sendFin()
+			c.closeWhenBothClosed()
+		}
+		return
+	}
+	c.closingTimer()
+	if !c.drained() {
+		c.startSend()
+		return
+	}
+	in := &c.in
+	if in.closed || in.end != nil || in.discarded > c.cfg.CloseDiscardBytes {
+		c.closeSocket(false)
+		return
+	}
+	c.sendFin()
+	if !in.armed {
+		in.armed = true
+		c.loop.Submit(transport.Op{
+			Kind: transport.Recv, Token: c.token(transport.Recv), Handle: c.hnd,
+			Limit: c.cfg.CloseDiscardBytes - in.discarded + 1,
+		})
+	}
+}
+
+// closingTimer starts the clock of a close, once, unless the close ends here and now.
+func (c *Channel) closingTimer() {
+	if c.closeTimed || (c.drained() && (c.in.closed || c.in.end != nil)) {
+		return
+	}
+	c.closeTimed = true
+	c.deadline(func(d *deadlines) **loop.Timer { return &d.closing }, func() { c.Abort(ErrCloseTimeout) }).Reset(c.cfg.CloseTimeout)
+}
+
+func (c *Channel) drained() bool {
+	o := &c.out
+	if o.sending {
+		return false
+	}
+	c.seal()
+	return len(o.items) == 0
+}
+
+func (c *Channel) sendFin() {
+	if c.finSent {
+		return
+	}
+	c.finSent = true
+	c.loop.Submit(transport.Op{Kind: transport.CloseWrite, Token: c.token(transport.CloseWrite), Handle: c.hnd})
+}
+
+// completeFin needs to do nothing for an error: the connection is gone, and the receive will say so.
+func (c *Channel) completeFin(*transport.Completion) { c.dirty() }
+
+// closeWhenBothClosed closes a half-closed channel whose other half is closed now.
+func (c *Channel) closeWhenBothClosed() {
+	if c.state == stateActive && c.in.closed && c.finSent {
+		c.Close(nil)
+	}
+}
+
+// closeSocket makes the transport close the socket; its completion, after those of everything in flight, finishes.
+func (c *Channel) closeSocket(reset bool) {
+	c.state = stateClosing
+	c.closeSent = true
+	c.loop.Submit(transport.Op{Kind: transport.Close, Token: c.token(transport.Close), Handle: c.hnd, Reset: reset})
+}
+
+// The steps of finish.
+const (
+	finishTimers = iota
+	finishInput
+	finishOutput
+	finishFlushed
+	finishPosted
+	finishInactive
+	finishHandlers
+	finishRef
+	finishClosed
+	finishDone
+)
+
+// finish ends the channel's life: every callback that waits gets its answer, the handlers learn of it and are removed. A
+// panic in one step does not keep the others from being taken: Panicked comes here again.
+func (c *Channel) finish() {
+	c.state = stateClosed
+	for c.finishStep < finishDone {
+		step := c.finishStep
+		// Steps that call several callbacks take each off its list first, so after a panic they go on with the rest.
+		repeat := step == finishOutput || step == finishFlushed || step == finishPosted
+		if !repeat {
+			c.finishStep++
+		}
+		c.finishOne(step)
+		if repeat {
+			c.finishStep++
+		}
+	}
+}
+
+func (c *Channel) finishOne(step uint8) {
+	switch step {
+	case finishTimers:
+		c.stopTimers()
+	case finishInput:
+		c.in.dropInput()
+	case finishOutput:
+		c.dropOutput()
+	case finishFlushed:
+		c.failFlushed()
+	case finishPosted:
+		if c.post != nil {
+			c.post.finish()
+		}
+	case finishInactive:
+		if c.wasActive {
+			c.pipe.FireInactive()
+		}
+	case finishHandlers:
+		c.pipe.RemoveAll()
+	case finishRef:
+		c.loop.Unregister(c.reg)
+		if c.post != nil {
+			close(c.post.done)
+		}
+	case finishClosed:
+		if c.cfg.Closed != nil {
+			c.cfg.Closed(c)
+		}
+	}
+}
+
+// finishGuarded is finish for when handlers panic in it.
+func (c *Channel) finishGuarded() {
+	for c.finishStep < finishDone {
+		c.finishRecovering()
+	}
+}
+
+func (c *Channel) finishRecovering() {
+	defer func() {
+		if v := recover(); v != nil {
+			c.Logger().Error("weir: handler panicked while its channel was finishing", "panic", v, "channel", c.ID())
+		}
+	}()
+	c.finish()
+}
+
+// dropOutput gives up what was not sent.
+func (c *Channel) dropOutput() {
+	o := &c.out
+	o.tail = nil
+	err := c.closedError()
+	for len(o.items) > 0 {
+		it := o.items[0]
+		o.items = o.items[1:]
+		o.pending -= it.charge
+		it.release(err)
+	}
+	o.items, o.flight, o.inAir, o.fresh = nil, nil, 0, 0
+}
+
+func (c *Channel) stopTimers() {
+	for _, t := range c.timers {
+		t.Stop()
+	}
+	c.timers = nil
+	if c.due == nil {
+		return
+	}
+	for _, t := range []*loop.Timer{c.due.closing, c.due.paused, c.due.grant} {
+		if t != nil {
+			t.Stop()
+		}
+	}
+}
+
+// Dial connects a new channel on the same loop; failed runs on the loop when it cannot.
+func (c *Channel) Dial(network, address string, init func(*pipeline.Pipeline) error, failed func(error)) error {
+	cfg := *c.cfg
+	cfg.Init, cfg.Closed = init, nil
+	dc := &transport.DialConfig{Network: network, Address: address}
+	Dial(c.loop, dc, &cfg, func(_ *Channel, err error) {
+		if err != nil && failed != nil {
+			failed(err)
+		}
+	})
+	return nil
+}

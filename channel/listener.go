@@ -1,0 +1,233 @@
+package channel
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/weirnet/weir/loop"
+	"github.com/weirnet/weir/transport"
+)
+
+// Bounds of the pause after a failed accept.
+const (
+	DefaultAcceptBackoff = 50 * time.Millisecond
+	maxAcceptBackoff     = time.Second
+)
+
+// ListenerConfig configures a Listener.
+type ListenerConfig struct {
+	Transport transport.ListenConfig
+	// Channel configures the channels of accepted connections. Nil means the zero Config.
+	Channel *Config
+	// AcceptBackoff is how long accepting pauses after an error such as EMFILE; it doubles with each further error, up to
+	// 1 s. Zero means 50 ms.
+	AcceptBackoff time.Duration
+	// Error, when set, gets each error of accepting, on the loop. Accepting goes on after any of them.
+	Error func(error)
+	// Accepted, when set, is called on the loop for each new channel, before its Init.
+	Accepted func(*Channel)
+}
+
+// Listener accepts connections on one loop. It belongs to the loop.
+type Listener struct {
+	loop *loop.Loop
+	cfg  ListenerConfig
+	chn  Config
+	reg  loop.Registration
+	hnd  transport.Handle
+
+	accepting bool
+	paused    bool
+	closing   bool
+	closed    bool
+	aborted   bool
+	done      []func()
+	backoff   time.Duration
+	timer     *loop.Timer
+	strays    int // refused sockets whose close is under way
+	Accepted  uint64
+}
+
+// Tags of the listener's tokens beside the Kinds.
+const tagStray = 128
+
+// Listen opens a listener on the loop and starts accepting. It belongs to the loop's goroutine.
+func Listen(l *loop.Loop, cfg ListenerConfig) (*Listener, error) {
+	if cfg.AcceptBackoff == 0 {
+		cfg.AcceptBackoff = DefaultAcceptBackoff
+	}
+	if cfg.Channel == nil {
+		cfg.Channel = &Config{}
+	}
+	if err := cfg.Channel.Validate(); err != nil {
+		return nil, err
+	}
+	ln := &Listener{loop: l, cfg: cfg, chn: cfg.Channel.withDefaults()}
+	reg, err := l.Register(ln)
+	if err != nil {
+		return nil, fmt.Errorf("channel: register listener: %w", err)
+	}
+	ln.reg = reg
+	if ln.hnd, err = l.Transport().Listen(cfg.Transport); err != nil {
+		l.Unregister(reg)
+		return nil, err
+	}
+	ln.timer = l.NewTimer(ln, ln.accept)
+	ln.accept()
+	return ln, nil
+}
+
+// Addr is the address that is listened on.
+func (ln *Listener) Addr() net.Addr { return ln.loop.Transport().LocalAddr(ln.hnd) }
+
+// Pause stops accepting; connections wait in the kernel's queue.
+func (ln *Listener) Pause() {
+	ln.paused = true
+	if ln.accepting {
+		ln.loop.Submit(transport.Op{Kind: transport.Cancel, Token: ln.token(transport.Cancel), Target: ln.token(transport.Accept)})
+	}
+}
+
+// Resume accepts again.
+func (ln *Listener) Resume() {
+	ln.paused = false
+	ln.accept()
+}
+
+// Close stops listening; done, when not nil, runs on the loop when the socket is closed. Accepted channels live on.
+func (ln *Listener) Close(done func()) {
+	if ln.closed {
+		if done != nil {
+			done()
+		}
+		return
+	}
+	if done != nil {
+		ln.done = append(ln.done, done)
+	}
+	if ln.closing {
+		return
+	}
+	ln.closing = true
+	ln.timer.Stop()
+	ln.loop.Submit(transport.Op{Kind: transport.Close, Token: ln.token(transport.Close), Handle: ln.hnd})
+}
+
+// Complete handles a completion of the listener. It borrows cp until return.
+func (ln *Listener) Complete(cp *transport.Completion) {
+	switch cp.Token.Tag() {
+	case uint8(transport.Accept):
+		ln.completeAccept(cp)
+	case uint8(transport.Close):
+		ln.finish()
+	case tagStray:
+		ln.strays--
+		ln.leave()
+	}
+}
+
+func (ln *Listener) completeAccept(cp *transport.Completion) {
+	if cp.Handle != 0 {
+		ln.backoff = 0
+		ln.take(cp)
+	}
+	if cp.More {
+		return
+	}
+	ln.accepting = false
+	if ln.closing {
+		return
+	}
+	if cp.Err == nil || errors.Is(cp.Err, transport.ErrCanceled) {
+		ln.accept()
+		return
+	}
+	// Never die silently: whatever it is, tell and try again.
+	if ln.backoff == 0 {
+		ln.backoff = ln.cfg.AcceptBackoff
+		ln.loop.Logger().Warn("weir: accept failed, pausing", "err", cp.Err, "listener", ln.Addr())
+	} else {
+		ln.backoff = min(2*ln.backoff, maxAcceptBackoff)
+	}
+	ln.timer.Reset(ln.backoff)
+	if ln.cfg.Error != nil {
+		ln.cfg.Error(fmt.Errorf("channel: accept: %w", cp.Err))
+	}
+}
+
+// take makes a channel of an accepted socket.
+func (ln *Listener) take(cp *transport.Completion) {
+	if ln.closing {
+		ln.refuse(cp.Handle)
+		return
+	}
+	c, err := newChannel(ln.loop, cp.Handle, cp.Addr, &ln.chn)
+	if err != nil {
+		ln.refuse(cp.Handle)
+		if ln.cfg.Error != nil {
+			ln.cfg.Error(err)
+		}
+		return
+	}
+	ln.Accepted++
+	if ln.cfg.Accepted != nil {
+		ln.cfg.Accepted(c)
+	}
+	c.start()
+}
+
+func (ln *Listener) refuse(h transport.Handle) {
+	ln.strays++
+	ln.loop.Submit(transport.Op{Kind: transport.Close, Token: ln.reg.Token(tagStray), Handle: h, Reset: true})
+}
+
+func (ln *Listener) accept() {
+	if ln.accepting || ln.paused || ln.closing {
+		return
+	}
+	ln.accepting = true
+	ln.loop.Submit(transport.Op{Kind: transport.Accept, Token: ln.token(transport.Accept), Handle: ln.hnd})
+}
+
+func (ln *Listener) finish() {
+	ln.closed = true
+	done := ln.done
+	ln.done = nil
+	ln.leave()
+	for _, fn := range done {
+		fn()
+	}
+}
+
+// leave gives the slot back when nothing is under way any more.
+func (ln *Listener) leave() {
+	if ln.closed && ln.strays == 0 {
+		ln.loop.Unregister(ln.reg)
+	}
+}
+
+func (ln *Listener) token(k transport.Kind) transport.Token { return ln.reg.Token(uint8(k)) }
+
+// RunNode is not used by listeners.
+func (ln *Listener) RunNode(*loop.Node) {}
+
+// EndTurn is not used by listeners.
+func (ln *Listener) EndTurn() {}
+
+// Panicked logs a panic of one of the config's functions; accepting goes on.
+func (ln *Listener) Panicked(v any, stack []byte) {
+	ln.loop.Logger().Error("weir: listener callback panicked", "panic", v, "stack", string(stack))
+}
+
+// Abort closes the listener because its loop goes away. The second call is the loop's last: no completion will come.
+func (ln *Listener) Abort(error) {
+	if !ln.aborted {
+		ln.aborted = true
+		ln.Close(nil)
+		return
+	}
+	ln.strays = 0
+	ln.finish()
+}

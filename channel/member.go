@@ -1,0 +1,91 @@
+package channel
+
+import (
+	"fmt"
+
+	"github.com/weirnet/weir/loop"
+	"github.com/weirnet/weir/transport"
+)
+
+// member is how the loop sees a channel.
+type member struct{ c *Channel }
+
+// Complete handles a completion of one of the channel's operations. It borrows cp and its Buf until return.
+func (m member) Complete(cp *transport.Completion) {
+	switch transport.Kind(cp.Token.Tag()) {
+	case transport.Recv:
+		m.c.completeRecv(cp)
+	case transport.Send, transport.SendFile:
+		m.c.completeSend(cp)
+	case transport.WatchClose:
+		m.c.completeWatch(cp)
+	case transport.CloseWrite:
+		m.c.completeFin(cp)
+	case transport.Close:
+		m.c.finish()
+	}
+}
+
+// EndTurn does what is done once per turn, however often it was asked for.
+func (m member) EndTurn() {
+	c := m.c
+	c.inDirty = false
+	if c.activate {
+		c.activate = false
+		c.runActivate()
+	}
+	if c.state == stateActive {
+		c.endTurnFlush()
+		c.tellWritability()
+		c.settleReading()
+	}
+	c.runFlushed()
+	c.progressClose()
+	c.out.detachUnsent()
+	c.publish()
+}
+
+// RunNode does what was posted to the channel.
+func (m member) RunNode(*loop.Node) {
+	c := m.c
+	if c.resumeDue {
+		c.resumeDue = false
+		c.resume()
+	}
+	if c.post != nil {
+		c.post.drain()
+	}
+}
+
+// Panicked aborts the channel after a panic left one of its callbacks; after one while finishing, it finishes the rest.
+func (m member) Panicked(v any, stack []byte) {
+	c := m.c
+	name := c.pipe.HandlerIn(stack)
+	c.Logger().Error("weir: handler panicked, channel closed", "handler", name, "panic", v, "channel", c.ID(),
+		"remote", c.RemoteAddrPort(), "stack", string(stack))
+	if c.state == stateClosed {
+		c.finishGuarded()
+		return
+	}
+	c.Abort(fmt.Errorf("%w: %s: %v", ErrPanic, name, v))
+	if c.post != nil {
+		c.loop.Post(&c.node) // what was accepted before the panic still runs
+	}
+}
+
+// Abort closes the channel because its loop goes away. The second call is the loop's last: no completion will come.
+func (m member) Abort(cause error) {
+	c := m.c
+	if !c.loopGone {
+		c.loopGone = true
+		c.Abort(cause)
+		return
+	}
+	if c.cause == nil {
+		c.cause = cause
+	}
+	c.closeSent = true
+	c.finish()
+}
+
+var _ loop.Completer = member{}

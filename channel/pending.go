@@ -1,0 +1,126 @@
+package channel
+
+import (
+	"fmt"
+
+	"github.com/weirnet/weir/internal/invariants"
+	"github.com/weirnet/weir/pipeline"
+)
+
+// Pending is the memory in bytes that is held for data on its way out: queued blocks, the rest of file regions, what
+// handlers Hold, and what other goroutines have posted.
+func (c *Channel) Pending() int {
+	o := &c.out
+	p := o.pending
+	if o.tail != nil {
+		p += o.tail.Cap() - o.items[len(o.items)-1].charge // it may have grown
+	}
+	if c.post != nil {
+		p += int(c.post.bytes.Load())
+	}
+	return p
+}
+
+// Hold adds n bytes that a handler keeps on their way out, or takes them back.
+func (c *Channel) Hold(n int) {
+	o := &c.out
+	if invariants.Enabled {
+		invariants.Check(o.holding+n >= 0, "Hold(%d) with %d bytes held", n, o.holding)
+	}
+	n = max(n, -o.holding)
+	o.holding += n
+	o.pending += n
+	if n > 0 {
+		c.pendingGrew()
+	} else {
+		c.pendingFell()
+	}
+	c.dirty()
+}
+
+// Writable tells whether pending is below the watermarks and the channel takes writes.
+func (c *Channel) Writable() bool {
+	c.pendingGrew() // encoders append to the tail block without telling
+	return c.out.below && c.Open() && !c.finWanted
+}
+
+func (c *Channel) pendingGrew() {
+	if c.out.below && c.Pending() > c.cfg.WriteHighBytes {
+		c.out.below = false
+		c.dirty()
+	}
+}
+
+func (c *Channel) pendingFell() {
+	if !c.out.below && c.Pending() < c.cfg.WriteLowBytes {
+		c.out.below = true
+		c.dirty()
+	}
+}
+
+// WritabilityMayHaveChanged makes the end of this turn compare Writable with what the handlers know.
+func (c *Channel) WritabilityMayHaveChanged() { c.dirty() }
+
+// tellWritability fires when Writable differs from what was last told. It compares states instead of counting events, so
+// none can get lost; a handler that writes here makes the channel dirty again.
+func (c *Channel) tellWritability() {
+	c.pendingGrew()
+	c.pendingFell()
+	if now := c.pipe.Writable(); now != c.out.told && c.state == stateActive {
+		c.out.told = now
+		c.pipe.FireWritabilityChanged()
+	}
+}
+
+// Flushed calls fn from the loop when the kernel has taken all that is queued now, or with the error that prevents it.
+func (c *Channel) Flushed(fn func(error)) {
+	o := &c.out
+	at := o.queued
+	if o.tail != nil {
+		at += uint64(o.tail.Len())
+	}
+	o.waits = append(o.waits, flushed{at: at, fn: fn})
+	if c.state == stateClosed {
+		// finish has been through the list already, or is going through it: it takes what is appended meanwhile; after it,
+		// the end of the turn does.
+		c.failFlushed()
+		return
+	}
+	c.dirty()
+}
+
+// runFlushed calls what has waited for bytes that are sent now.
+func (c *Channel) runFlushed() {
+	o := &c.out
+	for len(o.waits) > 0 && o.waits[0].at <= o.sent {
+		fn := o.waits[0].fn
+		o.waits[0] = flushed{}
+		o.waits = o.waits[1:]
+		fn(nil)
+	}
+	if len(o.waits) == 0 {
+		o.waits = nil
+	}
+}
+
+// failFlushed calls what waited for bytes that will not be sent.
+func (c *Channel) failFlushed() {
+	o := &c.out
+	for len(o.waits) > 0 {
+		w := o.waits[0]
+		o.waits = o.waits[1:]
+		if w.at <= o.sent {
+			w.fn(nil)
+			continue
+		}
+		w.fn(c.closedError())
+	}
+}
+
+// closedError is pipeline.ErrClosed with the cause, when there is one.
+func (c *Channel) closedError() error {
+	if c.cause != nil {
+		return fmt.Errorf("%w: %w", pipeline.ErrClosed, c.cause)
+	}
+	return pipeline.ErrClosed
+}

@@ -1,0 +1,242 @@
+package channel
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/weirnet/weir/buffer"
+	"github.com/weirnet/weir/loop"
+	"github.com/weirnet/weir/transport"
+)
+
+// reading is the read side of a channel. It belongs to the channel's loop.
+type reading struct {
+	stash []*buffer.Buf // received while reading was paused; bounded by the grant
+	end   error         // what ended the input, not yet told: io.EOF or an error
+
+	armedLimit int // of the receive in flight
+	armedGot   int // bytes it delivered
+	debt       int // bytes received above a grant; the next grants pay them
+	discarded  int // input thrown away while closing, bytes
+
+	armed     bool // a Recv is in flight
+	canceling bool // and a Cancel for it
+	watching  bool // a WatchClose is in flight
+	unwatch   bool // and a Cancel for it
+	peerGone  bool // WatchClose completed
+	noGrant   bool // the last grant was nothing
+	closed    bool // EOF was told to the handlers
+}
+
+// StopReading makes pausing work at once: what completes from now on is stashed, and the receive is cancelled at the end
+// of this turn unless reading is resumed before.
+func (c *Channel) StopReading() { c.dirty() }
+
+// StartReading posts the task that resumes.
+func (c *Channel) StartReading() {
+	c.resumeDue = true
+	c.loop.Post(&c.node)
+}
+
+// GrantChanged makes a grant of nothing be asked for again.
+func (c *Channel) GrantChanged() {
+	if c.in.noGrant {
+		c.in.noGrant = false
+		c.dirty()
+	}
+}
+
+// held tells whether input must wait: paused, or something older waits.
+func (c *Channel) held() bool {
+	return c.resumeDue || len(c.in.stash) > 0 || !c.pipe.Reading()
+}
+
+func (c *Channel) completeRecv(cp *transport.Completion) {
+	in := &c.in
+	if !cp.More {
+		in.armed, in.canceling = false, false
+	}
+	if c.state != stateActive {
+		c.discard(cp)
+		return
+	}
+	if cp.N > 0 {
+		in.armedGot += cp.N
+		if c.held() {
+			in.stash = append(in.stash, cp.Buf.Retain())
+		} else {
+			c.pipe.FireRead(cp.Buf)
+			c.pipe.FireReadComplete()
+		}
+	}
+	if cp.More {
+		return
+	}
+	if over := in.armedGot - in.armedLimit; over > 0 {
+		in.debt += over
+	}
+	switch {
+	case cp.Err == nil, errors.Is(cp.Err, transport.ErrCanceled):
+	case c.held():
+		in.end = cp.Err
+		c.peerLeft()
+	default:
+		c.endInput(cp.Err)
+	}
+	c.settleReading()
+}
+
+// settleReading brings what is in flight in line with what is wanted: a receive while reading is on, a watch for the
+// peer's end while it is off. Called whenever one of the two may have changed.
+func (c *Channel) settleReading() {
+	in := &c.in
+	if c.state != stateActive {
+		return
+	}
+	if !in.closed && in.end == nil && !c.held() && !in.noGrant {
+		if in.armed {
+			return // also while it is being cancelled: its last completion comes here again
+		}
+		c.armRecv()
+		if in.armed || c.state != stateActive {
+			return
+		}
+	}
+	if in.armed {
+		if !in.canceling {
+			in.canceling = true
+			c.loop.Submit(transport.Op{Kind: transport.Cancel, Token: c.token(transport.Cancel), Target: c.token(transport.Recv)})
+		}
+		return
+	}
+	if !in.watching && !in.peerGone && in.end == nil {
+		in.watching = true
+		c.loop.Submit(transport.Op{Kind: transport.WatchClose, Token: c.token(transport.WatchClose), Handle: c.hnd})
+	}
+}
+
+// armRecv asks for a grant and submits a receive for it.
+func (c *Channel) armRecv() {
+	in := &c.in
+	n, retry := c.pipe.ReadGrant()
+	pay := min(n, in.debt)
+	in.debt -= pay
+	n -= pay
+	if n <= 0 {
+		if retry <= 0 && pay > 0 {
+			c.StartReading() // asks again; each asking pays, so this ends
+			return
+		}
+		in.noGrant = true
+		if retry > 0 {
+			c.deadline(func(d *deadlines) **loop.Timer { return &d.grant }, c.GrantChanged).Reset(retry)
+		}
+		return
+	}
+	if in.watching && !in.unwatch {
+		in.unwatch = true
+		c.loop.Submit(transport.Op{Kind: transport.Cancel, Token: c.token(transport.Cancel), Target: c.token(transport.WatchClose)})
+	}
+	in.armed = true
+	in.armedLimit, in.armedGot = n, 0
+	c.loop.Submit(transport.Op{Kind: transport.Recv, Token: c.token(transport.Recv), Handle: c.hnd, Limit: n})
+}
+
+// resume hands out what was held back, oldest first, and arms the receive; it stops when a handler pauses again.
+func (c *Channel) resume() {
+	in := &c.in
+	if c.state != stateActive || !c.pipe.Reading() || !c.pipe.FireResume() {
+		return
+	}
+	delivered := false
+	for len(in.stash) > 0 && c.pipe.Reading() {
+		// It stays in the stash until the handlers have returned: a panic on the way finds it there.
+		b := in.stash[0]
+		delivered = true
+		c.pipe.FireRead(b)
+		in.stash = in.stash[1:]
+		b.Release()
+	}
+	if len(in.stash) == 0 {
+		in.stash = nil
+	}
+	if delivered {
+		c.pipe.FireReadComplete()
+	}
+	if in.end != nil && !c.held() && c.state == stateActive {
+		end := in.end
+		in.end = nil
+		c.endInput(end)
+	}
+	if c.due != nil && c.due.paused != nil && c.pipe.Reading() {
+		c.due.paused.Stop()
+	}
+	c.settleReading()
+}
+
+// endInput tells the handlers that the peer has finished sending, or closes after an error.
+func (c *Channel) endInput(err error) {
+	if !errors.Is(err, io.EOF) {
+		c.Abort(fmt.Errorf("channel: receive: %w", err))
+		return
+	}
+	c.in.closed = true
+	c.in.peerGone = false // from now on only a break counts
+	if !c.pipe.FireReadClosed() {
+		c.Close(nil)
+		return
+	}
+	c.closeWhenBothClosed()
+}
+
+func (c *Channel) completeWatch(cp *transport.Completion) {
+	in := &c.in
+	in.watching, in.unwatch = false, false
+	if c.state != stateActive {
+		return
+	}
+	if cp.Err != nil {
+		if !errors.Is(cp.Err, transport.ErrCanceled) {
+			c.Abort(fmt.Errorf("channel: watch: %w", cp.Err))
+			return
+		}
+		c.settleReading()
+		return
+	}
+	switch {
+	case in.closed:
+		c.Abort(ErrPeerGone)
+	case in.armed: // the receive will find it out itself
+	default:
+		in.peerGone = true
+		c.peerLeft()
+	}
+}
+
+// peerLeft starts the clock for a peer that has gone while its data waits here.
+func (c *Channel) peerLeft() {
+	c.deadline(func(d *deadlines) **loop.Timer { return &d.paused }, func() {
+		if c.state == stateActive && c.held() {
+			c.Abort(ErrPausedClose)
+		}
+	}).Reset(c.cfg.PausedCloseTimeout)
+}
+
+// discard throws away input while closing.
+func (c *Channel) discard(cp *transport.Completion) {
+	in := &c.in
+	in.discarded += cp.N
+	if !cp.More && cp.Err != nil && !errors.Is(cp.Err, transport.ErrCanceled) {
+		in.end = cp.Err
+	}
+	c.dirty()
+}
+
+// dropInput releases what was held back.
+func (r *reading) dropInput() {
+	for _, b := range r.stash {
+		b.Release()
+	}
+	r.stash = nil
+}

@@ -1,0 +1,247 @@
+package channel
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/weirnet/weir/pipeline"
+)
+
+// poster is what the Refs of a channel share: a queue of what other goroutines asked for, in their order.
+type poster struct {
+	c    *Channel
+	done chan struct{} // closed when the channel is
+
+	bytes    atomic.Int64 // posted and not yet written by the loop
+	pending  atomic.Int64 // as the loop last published it, without bytes
+	writable atomic.Bool
+	waiting  atomic.Bool // a Write waits for room
+
+	mu sync.Mutex
+	// guarded by mu
+	queue  []posted
+	data   []byte // of the writes in queue, one after the other
+	tasks  int    // Execute tasks in queue
+	room   chan struct{}
+	closed bool // nothing is taken any more
+
+	// Loop goroutine only.
+	run     []posted
+	runData []byte
+	at, off int // how far run and runData are done
+}
+
+// posted is one thing to do: a task, a write of n bytes, or, with n < 0, a close.
+type posted struct {
+	ctx *pipeline.Context
+	fn  func(*pipeline.Context)
+	n   int
+}
+
+// keepPosted is up to how many bytes of queue memory are kept for the next time.
+const keepPosted = 64 << 10
+
+type ref struct {
+	p   *poster
+	ctx *pipeline.Context
+}
+
+var _ pipeline.Ref = ref{}
+
+// Ref answers what other goroutines may hold of ctx.
+func (c *Channel) Ref(ctx *pipeline.Context) pipeline.Ref {
+	if c.post == nil {
+		c.post = &poster{c: c, done: make(chan struct{})}
+		if c.state == stateClosed {
+			c.post.closed = true
+			if c.finishStep > finishRef {
+				close(c.post.done)
+			}
+		}
+		c.publish()
+	}
+	return ref{p: c.post, ctx: ctx}
+}
+
+// TryWrite copies p and posts it.
+func (r ref) TryWrite(p []byte) error {
+	r.p.mu.Lock()
+	err := r.write(p)
+	r.p.mu.Unlock()
+	if err == nil {
+		r.p.wake()
+	}
+	return err
+}
+
+// write posts p under the lock.
+func (r ref) write(p []byte) error {
+	q := r.p
+	if q.closed {
+		return pipeline.ErrClosed
+	}
+	limit := int64(q.c.cfg.MaxPendingBytes)
+	if have := q.bytes.Load() + q.pending.Load(); have+int64(len(p)) > limit {
+		return fmt.Errorf("%w: write of %d bytes with %d pending, limit %d", pipeline.ErrFull, len(p), have, limit)
+	}
+	q.bytes.Add(int64(len(p)))
+	q.data = append(q.data, p...)
+	q.queue = append(q.queue, posted{ctx: r.ctx, n: len(p)})
+	return nil
+}
+
+// Write is TryWrite that waits for room.
+func (r ref) Write(ctx context.Context, p []byte) error {
+	q := r.p
+	for {
+		q.mu.Lock()
+		q.waiting.Store(true) // before looking at pending: publish stores pending, then looks here
+		err := r.write(p)
+		if err == nil || q.closed || len(p) > q.c.cfg.MaxPendingBytes {
+			q.mu.Unlock()
+			if err == nil {
+				q.wake()
+			}
+			return err
+		}
+		if q.room == nil {
+			q.room = make(chan struct{})
+		}
+		room := q.room
+		q.mu.Unlock()
+		if q.c.loop.OnThread() {
+			return fmt.Errorf("%w: %w", pipeline.ErrWouldDeadlock, err)
+		}
+		select {
+		case <-room:
+		case <-q.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Execute posts fn.
+func (r ref) Execute(fn func(*pipeline.Context)) error {
+	q := r.p
+	q.mu.Lock()
+	switch {
+	case q.closed:
+		q.mu.Unlock()
+		return pipeline.ErrClosed
+	case q.tasks >= q.c.cfg.MaxPostedTasks:
+		q.mu.Unlock()
+		return fmt.Errorf("%w: %d tasks of this channel wait", pipeline.ErrFull, q.c.cfg.MaxPostedTasks)
+	}
+	q.tasks++
+	q.queue = append(q.queue, posted{ctx: r.ctx, fn: fn})
+	q.mu.Unlock()
+	q.wake()
+	return nil
+}
+
+// Close posts an orderly close.
+func (r ref) Close() error {
+	q := r.p
+	q.mu.Lock()
+	if q.closed {
+		q.mu.Unlock()
+		return pipeline.ErrClosed
+	}
+	if last := len(q.queue) - 1; last < 0 || q.queue[last].n >= 0 { // many closes in a row are one
+		q.queue = append(q.queue, posted{ctx: r.ctx, n: -1})
+	}
+	q.mu.Unlock()
+	q.wake()
+	return nil
+}
+
+func (r ref) Pending() int            { return int(r.p.pending.Load() + r.p.bytes.Load()) }
+func (r ref) Writable() bool          { return r.p.writable.Load() }
+func (r ref) Closed() <-chan struct{} { return r.p.done }
+func (r ref) ID() uint64              { return r.p.c.ID() }
+
+// wake posts the channel's node. When the loop has stopped, its channels are closed and finish has drained the queue.
+func (q *poster) wake() { q.c.loop.Post(&q.c.node) }
+
+// drain does what was posted until now. Loop goroutine. After a panic in a task it goes on behind that task.
+func (q *poster) drain() {
+	q.doRun()
+	q.mu.Lock()
+	q.take()
+	q.mu.Unlock()
+	q.doRun()
+	q.c.dirty() // publishes
+}
+
+// take swaps the queue for the empty one. The caller holds mu.
+func (q *poster) take() {
+	q.run, q.queue = q.queue, q.run[:0]
+	q.runData, q.data = q.data, q.runData[:0]
+	q.tasks = 0
+	q.at, q.off = 0, 0
+}
+
+func (q *poster) doRun() {
+	for q.at < len(q.run) {
+		p := q.run[q.at]
+		q.run[q.at] = posted{}
+		q.at++
+		switch {
+		case p.fn != nil:
+			p.fn(p.ctx)
+		case p.n < 0:
+			_ = p.ctx.Close() // the handlers' answer has nobody to go to
+		default:
+			b := q.runData[q.off : q.off+p.n]
+			q.off += p.n
+			q.bytes.Add(-int64(p.n))
+			_ = p.ctx.WriteBytes(b) // closed meanwhile: as with any socket, the bytes are lost
+		}
+	}
+	if cap(q.runData) > keepPosted {
+		q.runData = nil
+	}
+	if cap(q.run) > keepPosted/64 {
+		q.run = nil
+		q.at = 0
+	}
+}
+
+// finish runs what was accepted and refuses everything from now on.
+func (q *poster) finish() {
+	for {
+		q.doRun()
+		q.mu.Lock()
+		if len(q.queue) == 0 {
+			q.closed = true
+			q.mu.Unlock()
+			return
+		}
+		q.take()
+		q.mu.Unlock()
+	}
+}
+
+// publish tells the Refs what is pending now and lets waiting writers try again.
+func (c *Channel) publish() {
+	q := c.post
+	if q == nil {
+		return
+	}
+	pending := int64(c.Pending()) - q.bytes.Load()
+	q.pending.Store(pending)
+	q.writable.Store(c.pipe.Writable())
+	if !q.waiting.Load() {
+		return
+	}
+	q.mu.Lock()
+	q.waiting.Store(false)
+	if q.room != nil {
+		close(q.room)
+		q.room = nil
+	}
+	q.mu.Unlock()
+}

@@ -1,0 +1,445 @@
+package channel
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/weirnet/weir/buffer"
+	"github.com/weirnet/weir/pipeline"
+	"github.com/weirnet/weir/transport"
+)
+
+const (
+	// copyLimitBytes is up to which size a write is copied into the tail block: queueing it as a piece of its own costs
+	// more.
+	copyLimitBytes = 1 << 10
+	// tailBytes are the sizes of the first, second, … open block of a queue: one small write costs little memory, many
+	// small writes few pieces.
+	tailBytes, nextTailBytes, maxTailBytes = 4 << 10, 16 << 10, 64 << 10
+	// copyPieceBytes splits large copied writes, so that their memory comes back as they are sent.
+	copyPieceBytes = 64 << 10
+	// maxSendPieces and maxSendBytes bound one Send. IOV_MAX is 1024; memory of a Send comes back when all of it is sent.
+	maxSendPieces = 1024
+	maxSendBytes  = 1 << 20
+	maxStallBytes = 256 << 10 // once the peer is slow
+	// keepItems is up to how many entries the queue's array is kept while it is empty.
+	keepItems = 64
+)
+
+// item is an entry of the write queue: a Buf, or a file region when buf is nil.
+type item struct {
+	buf    *buffer.Buf
+	region *region
+	charge int // what it counts in pending, bytes
+}
+
+// region is a queued file region.
+type region struct {
+	file transport.FileRange
+	done func(error)
+}
+
+// flushed is a callback that waits until everything up to a position of the stream has been taken by the kernel.
+type flushed struct {
+	at uint64
+	fn func(error)
+}
+
+// writing is the write side of a channel: a queue of blocks, of which the last may be open for appending. It belongs to
+// the channel's loop.
+type writing struct {
+	items  []item // not yet completely sent; those of the flight first
+	tail   *buffer.Buf
+	flight []*buffer.Buf // what the Send in flight borrows
+	inAir  int           // how many items that is
+	fresh  int           // items from here on may hold lent blocks and must not outlive the turn unsent
+
+	head   uint64 // position in the stream of the first entry
+	sent   uint64 // position of what the kernel has taken
+	queued uint64 // position behind what is sealed
+	waits  []flushed
+
+	pending int // sum of the charges, and Hold
+	holding int // of it, Hold
+
+	sending bool
+	stalled bool // the peer was slow since the queue was last empty
+	flush   bool // the end of this turn is to flush
+	below   bool // pending is below the watermarks, with hysteresis
+	told    bool // what the handlers know of Writable
+}
+
+// Write queues msg at the head of the pipeline. A *buffer.Buf is retained: takes its own reference, the caller keeps its
+// own.
+func (c *Channel) Write(msg any) error {
+	switch m := msg.(type) {
+	case *buffer.Buf:
+		return c.writeBuf(m)
+	case []byte:
+		return c.writeBytes(m)
+	case string:
+		return c.writeString(m)
+	case *pipeline.FileRegion:
+		return c.writeRegion(m)
+	default:
+		return fmt.Errorf("%w: %T reached the head", pipeline.ErrMessageType, msg)
+	}
+}
+
+func (c *Channel) writeBuf(b *buffer.Buf) error {
+	n := b.Len()
+	if n <= copyLimitBytes {
+		if n == 0 {
+			return c.writable()
+		}
+		t := c.Tail(n)
+		if t == nil {
+			return c.writable()
+		}
+		t.Append(b.Bytes())
+		return nil
+	}
+	if err := c.admit(); err != nil {
+		return err
+	}
+	c.seal()
+	c.push(item{buf: b.RetainForTurn()})
+	c.out.queued += uint64(n)
+	return nil
+}
+
+func (c *Channel) writeBytes(p []byte) error {
+	if len(p) > copyLimitBytes {
+		if err := c.admit(); err != nil { // once: the newest message may exceed the limit
+			return err
+		}
+		for len(p) > 0 {
+			n := min(len(p), copyPieceBytes)
+			b := c.Pool().Get(n)
+			b.Append(p[:n])
+			c.seal()
+			c.push(item{buf: b})
+			c.out.queued += uint64(n)
+			p = p[n:]
+		}
+		return nil
+	}
+	if len(p) == 0 {
+		return c.writable()
+	}
+	t := c.Tail(len(p))
+	if t == nil {
+		return c.writable()
+	}
+	t.Append(p)
+	return nil
+}
+
+func (c *Channel) writeString(s string) error {
+	if len(s) == 0 || len(s) > copyLimitBytes {
+		return c.writeBytes([]byte(s))
+	}
+	t := c.Tail(len(s))
+	if t == nil {
+		return c.writable()
+	}
+	t.AppendString(s)
+	return nil
+}
+
+func (c *Channel) writeRegion(m *pipeline.FileRegion) error {
+	if m.File == nil || m.Offset < 0 || m.Length < 0 {
+		return fmt.Errorf("channel: write file region: file %v, offset %d, length %d", m.File, m.Offset, m.Length)
+	}
+	if err := c.admit(); err != nil {
+		return err
+	}
+	c.seal()
+	r := &region{file: transport.FileRange{File: m.File, Offset: m.Offset, Length: m.Length}, done: m.Done}
+	c.push(item{region: r})
+	c.out.queued += uint64(m.Length)
+	return nil
+}
+
+// Tail answers the open block at the end of the queue with room for n bytes or more; nil when nothing may be written.
+func (c *Channel) Tail(n int) *buffer.Buf {
+	o := &c.out
+	if t := o.tail; t != nil && t.Room() >= n && c.Open() && !c.finWanted {
+		return t
+	}
+	if c.admit() != nil {
+		return nil
+	}
+	c.seal()
+	size := tailBytes
+	switch k := len(o.items) - o.inAir; {
+	case k >= 4:
+		size = maxTailBytes
+	case k >= 1:
+		size = nextTailBytes
+	}
+	b := c.Pool().Get(max(n, size))
+	c.push(item{buf: b})
+	o.tail = b
+	return b
+}
+
+// writable answers why nothing may be written, or nil.
+func (c *Channel) writable() error {
+	if !c.Open() || c.finWanted {
+		return c.closedError()
+	}
+	return nil
+}
+
+// admit answers an error when nothing may be queued; it aborts the channel when what is pending, the newest message
+// aside, exceeds the limit.
+func (c *Channel) admit() error {
+	if err := c.writable(); err != nil {
+		return err
+	}
+	if p := c.Pending(); p > c.cfg.MaxPendingBytes {
+		err := fmt.Errorf("channel: write with %d bytes pending, limit %d: %w", p, c.cfg.MaxPendingBytes, pipeline.ErrPendingLimit)
+		c.Abort(err)
+		return err
+	}
+	return nil
+}
+
+// push appends an entry and charges it. Neighbours in the same block are charged once.
+func (c *Channel) push(it item) {
+	o := &c.out
+	if it.region != nil {
+		it.charge = int(it.region.file.Length)
+		o.pending += it.charge
+	}
+	o.items = append(o.items, it)
+	o.recharge(len(o.items) - 1)
+	o.flush = true
+	c.pendingGrew()
+	c.dirty()
+}
+
+// seal ends appending to the tail block.
+func (c *Channel) seal() {
+	o := &c.out
+	if o.tail == nil {
+		return
+	}
+	last := len(o.items) - 1
+	if n := o.tail.Len(); n > 0 {
+		o.queued += uint64(n)
+		o.recharge(last)
+	} else {
+		o.pending -= o.items[last].charge
+		o.items[last] = item{}
+		o.items = o.items[:last]
+		o.tail.Release()
+	}
+	o.tail = nil
+}
+
+// Flush sends what is queued now.
+func (c *Channel) Flush() {
+	if c.state == stateActive && !c.closeSent {
+		c.startSend()
+	}
+}
+
+// endTurnFlush is the flush that nobody needs to ask for.
+func (c *Channel) endTurnFlush() {
+	if !c.out.flush {
+		return
+	}
+	c.out.flush = false
+	c.pipe.FlushOuts()
+	if c.pipe.HasFlushHandlers() {
+		c.pipe.FireFlush()
+		return
+	}
+	c.startSend()
+}
+
+// Dirty makes the end of this turn call Pipeline.FlushOuts.
+func (c *Channel) Dirty() {
+	c.out.flush = true
+	c.dirty()
+}
+
+func (c *Channel) startSend() {
+	o := &c.out
+	if o.sending || c.closeSent || c.state == stateOpen {
+		return
+	}
+	c.seal()
+	if len(o.items) == 0 {
+		return
+	}
+	if o.stalled {
+		o.detachUnsent() // this Send may wait long
+	}
+	o.sending = true
+	if r := o.items[0].region; r != nil {
+		o.inAir = 1
+		c.loop.Submit(transport.Op{Kind: transport.SendFile, Token: c.token(transport.SendFile), Handle: c.hnd, File: &r.file})
+		return
+	}
+	limit := maxSendBytes
+	if o.stalled {
+		limit = maxStallBytes
+	}
+	o.flight = o.flight[:0]
+	for n, i := 0, 0; i < len(o.items) && i < maxSendPieces && n < limit && o.items[i].region == nil; i++ {
+		o.flight = append(o.flight, o.items[i].buf)
+		n += o.items[i].buf.Len()
+	}
+	o.inAir = len(o.flight)
+	c.loop.Submit(transport.Op{
+		Kind: transport.Send, Token: c.token(transport.Send), Handle: c.hnd, Bufs: o.flight, NoWait: !o.stalled,
+	})
+}
+
+func (c *Channel) completeSend(cp *transport.Completion) {
+	o := &c.out
+	o.sent += uint64(cp.N)
+	if !cp.More {
+		c.endSend(cp.Err)
+	}
+	if len(o.waits) > 0 {
+		c.runFlushed()
+	}
+	if len(o.items) > 0 || c.state != stateActive || c.post != nil || c.pipe.Writable() != o.told {
+		c.dirty()
+	}
+}
+
+// endSend settles a send after its last completion.
+func (c *Channel) endSend(err error) {
+	o := &c.out
+	o.sending = false
+	c.popSent()
+	switch {
+	case err == nil:
+		if len(o.items) == 0 {
+			o.stalled = false
+		}
+	case errors.Is(err, transport.ErrWouldBlock):
+		o.stalled = true
+		o.fresh = 0
+		o.detachUnsent()
+	case c.closeSent:
+		return
+	default:
+		c.Abort(fmt.Errorf("channel: send: %w", err))
+		return
+	}
+	c.pendingFell()
+	if c.state == stateActive || c.state == stateClosing {
+		c.startSend()
+	}
+}
+
+// popSent removes what the kernel has taken from the queue.
+func (c *Channel) popSent() {
+	o := &c.out
+	gone := int64(o.sent - o.head)
+	i := 0
+	for ; i < o.inAir; i++ {
+		it := &o.items[i]
+		n := it.len()
+		if gone < n {
+			o.advance(it, gone)
+			break
+		}
+		gone -= n
+		o.head += uint64(n)
+		o.pending -= it.charge
+		it.release(nil)
+		*it = item{}
+	}
+	o.shift(i)
+	o.inAir = 0
+	clear(o.flight)
+	if cap(o.flight) > keepItems {
+		o.flight = nil
+	}
+}
+
+// advance consumes the first n bytes of an entry that was sent in part.
+func (o *writing) advance(it *item, n int64) {
+	o.head += uint64(n)
+	if it.region != nil {
+		it.region.file.Offset += n
+		it.region.file.Length -= n
+		it.charge -= int(n)
+		o.pending -= int(n)
+		return
+	}
+	it.buf.Advance(int(n))
+}
+
+// shift removes the first n entries, which are empty.
+func (o *writing) shift(n int) {
+	if n == 0 {
+		return
+	}
+	k := copy(o.items, o.items[n:])
+	clear(o.items[k:])
+	o.items = o.items[:k]
+	o.fresh = max(0, o.fresh-n)
+	if k > 0 {
+		o.recharge(0) // it may have shared the block of one that is gone
+	} else if cap(o.items) > keepItems {
+		o.items = nil
+	}
+}
+
+// detachUnsent gives what stays queued past this turn memory of its own: a block lent by the transport leaves it or is
+// copied out of, so that a stalled peer starves nobody; what a slow peer keeps waiting is shrunk.
+func (o *writing) detachUnsent() {
+	for i := max(o.fresh, o.inAir); i < len(o.items); i++ {
+		it := &o.items[i]
+		if it.buf == nil || it.buf == o.tail {
+			continue
+		}
+		it.buf = it.buf.Detach()
+		if o.stalled {
+			it.buf.Shrink()
+		}
+		o.recharge(i)
+	}
+	o.fresh = len(o.items)
+}
+
+// recharge corrects what entry i counts after its block, or its neighbour, has changed.
+func (o *writing) recharge(i int) {
+	it := &o.items[i]
+	if it.buf == nil {
+		return
+	}
+	now := it.buf.Cap()
+	if i > 0 && o.items[i-1].buf != nil && it.buf.SameBlock(o.items[i-1].buf) {
+		now = 0
+	}
+	o.pending += now - it.charge
+	it.charge = now
+}
+
+func (it *item) len() int64 {
+	if it.region != nil {
+		return it.region.file.Length
+	}
+	return int64(it.buf.Len())
+}
+
+// release gives up an entry: sent (nil) or not.
+func (it *item) release(err error) {
+	if it.buf != nil {
+		it.buf.Release()
+		return
+	}
+	if done := it.region.done; done != nil {
+		it.region.done = nil
+		done(err)
+	}
+}
