@@ -1,0 +1,46 @@
+package sim_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/transport"
+	"github.com/weirnet/weir/transport/sim"
+	"github.com/weirnet/weir/transport/transporttest"
+)
+
+func factory(seed uint64, cfg sim.Config) transporttest.Factory {
+	worlds := map[testing.TB]*sim.World{}
+	return transporttest.Factory{
+		Name: fmt.Sprintf("sim with seed %d", seed),
+		Open: func(tb testing.TB, n int) []transport.Transport {
+			w := sim.NewWorld(seed, cfg)
+			worlds[tb] = w
+			trs := make([]transport.Transport, n)
+			for i := range trs {
+				trs[i] = w.Open()
+			}
+			return trs
+		},
+		Features:   transporttest.Features{Unix: true, IPv6: true, SendFile: true, Lends: true, VirtualTime: true},
+		BlockBytes: 16 << 10,
+		Check: func(tb testing.TB, _ []transport.Transport) {
+			if err := worlds[tb].Check(); err != nil {
+				tb.Error(err)
+			}
+		},
+	}
+}
+
+func TestConformance(t *testing.T) {
+	transporttest.Run(t, factory(1, sim.Config{}))
+}
+
+func TestConformanceWithMildFaults(t *testing.T) {
+	for seed := range uint64(50) {
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			transporttest.Run(t, factory(seed, sim.Config{Jitter: 200 * time.Microsecond, Faults: sim.Mild()}))
+		})
+	}
+}
