@@ -1,0 +1,162 @@
+package resp
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/weirnet/weir/buffer"
+)
+
+// The Append functions write at the end of b, which they borrow until return, and allocate only when b must grow. Those
+// that can fail leave b as it was.
+
+const crlf = "\r\n"
+
+// AppendSimple appends a simple string. ErrEncode when s has a CR or LF: it would end the string and begin another value.
+func AppendSimple(b *buffer.Buf, s string) error { return appendLine(b, '+', s) }
+
+// AppendError appends an error; by custom its first word, in capitals, is its kind. ErrEncode when s has a CR or LF.
+func AppendError(b *buffer.Buf, s string) error { return appendLine(b, '-', s) }
+
+// AppendInt appends an integer.
+func AppendInt(b *buffer.Buf, n int64) { appendHeader(b, ':', n) }
+
+// AppendBulk appends a bulk string, which may hold any bytes.
+func AppendBulk(b *buffer.Buf, p []byte) {
+	appendHeader(b, '$', int64(len(p)))
+	b.Append(p)
+	b.AppendString(crlf)
+}
+
+// AppendBulkString is AppendBulk for a string.
+func AppendBulkString(b *buffer.Buf, s string) {
+	appendHeader(b, '$', int64(len(s)))
+	b.AppendString(s)
+	b.AppendString(crlf)
+}
+
+// AppendBulkInt appends a bulk string with a decimal integer in it.
+func AppendBulkInt(b *buffer.Buf, n int64) {
+	var digits [20]byte
+	AppendBulk(b, strconv.AppendInt(digits[:0], n, 10))
+}
+
+// AppendNull appends the null bulk string.
+func AppendNull(b *buffer.Buf) { b.AppendString("$-1\r\n") }
+
+// AppendNullArray appends the null array.
+func AppendNullArray(b *buffer.Buf) { b.AppendString("*-1\r\n") }
+
+// AppendArrayHeader appends what begins an array of n elements; the caller appends them. A request is an array of bulk
+// strings.
+func AppendArrayHeader(b *buffer.Buf, n int) { appendHeader(b, '*', int64(n)) }
+
+// AppendCommand appends a request.
+func AppendCommand(b *buffer.Buf, args ...[]byte) {
+	AppendArrayHeader(b, len(args))
+	for _, a := range args {
+		AppendBulk(b, a)
+	}
+}
+
+// AppendValue appends any value. ErrEncode, and nothing appended, when a line in it has a CR or LF or would read as another
+// kind, or when its kind is unknown.
+func AppendValue(b *buffer.Buf, v *Value) error {
+	if err := encodable(v); err != nil {
+		return err
+	}
+	appendValue(b, v)
+	return nil
+}
+
+func appendValue(b *buffer.Buf, v *Value) {
+	switch v.Kind {
+	case Null:
+		AppendNull(b)
+	case NullArray:
+		AppendNullArray(b)
+	case Simple:
+		appendBytes(b, '+', v.Bytes)
+	case Error:
+		appendBytes(b, '-', v.Bytes)
+	case Integer:
+		AppendInt(b, v.Int)
+	case Bulk:
+		AppendBulk(b, v.Bytes)
+	case Array:
+		AppendArrayHeader(b, len(v.Elems))
+		for i := range v.Elems {
+			appendValue(b, &v.Elems[i])
+		}
+	case Inline:
+		b.Append(v.Bytes)
+		b.AppendString(crlf)
+	}
+}
+
+// encodable looks through the whole value before any of it is written.
+func encodable(v *Value) error {
+	switch v.Kind {
+	case Simple, Error, Inline:
+		if i := bytes.IndexAny(v.Bytes, crlf); i >= 0 {
+			return fmt.Errorf("%w: %s with a line break at byte %d", ErrEncode, v.Kind, i)
+		}
+		if v.Kind == Inline && len(v.Bytes) > 0 && strings.IndexByte("+-:$*", v.Bytes[0]) >= 0 {
+			return fmt.Errorf("%w: %s that begins with the type byte %q", ErrEncode, v.Kind, v.Bytes[0])
+		}
+	case Array:
+		for i := range v.Elems {
+			if err := encodable(&v.Elems[i]); err != nil {
+				return err
+			}
+		}
+	case Null, NullArray, Integer, Bulk:
+	default:
+		return fmt.Errorf("%w: kind %d", ErrEncode, v.Kind)
+	}
+	return nil
+}
+
+func appendLine(b *buffer.Buf, kind byte, s string) error {
+	if i := strings.IndexAny(s, crlf); i >= 0 {
+		return fmt.Errorf("%w: %q line with a line break at byte %d", ErrEncode, kind, i)
+	}
+	b.AppendByte(kind)
+	b.AppendString(s)
+	b.AppendString(crlf)
+	return nil
+}
+
+func appendBytes(b *buffer.Buf, kind byte, p []byte) {
+	b.AppendByte(kind)
+	b.Append(p)
+	b.AppendString(crlf)
+}
+
+// appendHeader writes digits backwards into a scratch on the stack: cheaper than strconv for the small numbers that
+// nearly all lengths are.
+func appendHeader(b *buffer.Buf, kind byte, n int64) {
+	var line [24]byte // kind, sign, 19 digits, CR LF
+	i := len(line) - 2
+	line[i], line[i+1] = '\r', '\n'
+	u := uint64(n)
+	if n < 0 {
+		u = -u
+	}
+	for {
+		i--
+		line[i] = '0' + byte(u%10)
+		if u /= 10; u == 0 {
+			break
+		}
+	}
+	if n < 0 {
+		i--
+		line[i] = '-'
+	}
+	i--
+	line[i] = kind
+	b.Append(line[i:])
+}
