@@ -1,0 +1,212 @@
+package channel_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirnet/weir/channel"
+	"github.com/weirnet/weir/pipeline"
+	"github.com/weirnet/weir/transport"
+	"github.com/weirnet/weir/transport/sim"
+)
+
+func TestAcceptErrorsPauseAndRecover(t *testing.T) {
+	p := newPair(t, sim.Config{Faults: sim.Faults{AcceptError: 0.5}})
+	var errs []error
+	cfg := channel.Config{Init: initWith(func() []any { return []any{echo{}} })}
+	ln, err := channel.Listen(p.server, channel.ListenerConfig{
+		Transport: transport.ListenConfig{Network: "tcp", Address: address},
+		Channel:   &cfg,
+		Error:     func(err error) { errs = append(errs, err) },
+	})
+	require.NoError(t, err)
+	var clients []*probe
+	for range 50 {
+		h := &probe{onActive: func(ctx *pipeline.Context) error { return ctx.Write("hello") }}
+		clients = append(clients, h)
+		c := channel.Config{Init: initWith(func() []any { return []any{h} })}
+		channel.Dial(p.client, &transport.DialConfig{Network: "tcp", Address: address}, &c, func(_ *channel.Channel, err error) {
+			assert.NoError(t, err)
+		})
+	}
+	p.until("everyone has an answer", func() bool {
+		for _, h := range clients {
+			if h.got.String() != "hello" {
+				return false
+			}
+		}
+		return true
+	})
+	assert.NotEmpty(t, errs)
+	assert.EqualValues(t, 50, ln.Accepted)
+}
+
+func TestPausedListenerLeavesConnectionsInTheBacklog(t *testing.T) {
+	p := newPair(t, sim.Config{})
+	p.listen(func() []any { return []any{echo{}} })
+	p.listener.Pause()
+	h := &probe{onActive: func(ctx *pipeline.Context) error { return ctx.Write("hello") }}
+	p.dial(h)
+	p.run(50 * time.Millisecond)
+	require.Zero(t, h.got.Len())
+	p.listener.Resume()
+	p.until("the answer", func() bool { return h.got.String() == "hello" })
+}
+
+func TestClosedListenerRefusesAndItsChannelsLiveOn(t *testing.T) {
+	p := newPair(t, sim.Config{})
+	p.listen(func() []any { return []any{echo{}} })
+	h := &probe{onActive: func(ctx *pipeline.Context) error { return ctx.Write("hello") }}
+	p.dial(h)
+	p.until("the answer", func() bool { return h.got.String() == "hello" })
+	done := 0
+	p.listener.Close(func() { done++ })
+	p.listener.Close(func() { done++ })
+	p.until("it is closed", func() bool { return done == 2 })
+	p.listener.Close(func() { done++ })
+	assert.Equal(t, 3, done)
+	require.NoError(t, h.ctx.Write(" again"))
+	p.until("the answer", func() bool { return h.got.String() == "hello again" })
+	var err error
+	channel.Dial(p.client, &transport.DialConfig{Network: "tcp", Address: address}, nil, func(_ *channel.Channel, e error) { err = e })
+	p.until("the dial fails", func() bool { return err != nil })
+}
+
+func TestFailingInitClosesTheConnectionAndNothingElse(t *testing.T) {
+	for _, init := range []func(*pipeline.Pipeline) error{
+		func(*pipeline.Pipeline) error { return errTest },
+		func(*pipeline.Pipeline) error { panic("in Init") },
+		nil,
+	} {
+		p := newPair(t, sim.Config{})
+		calls := 0
+		cfg := channel.Config{Init: func(pl *pipeline.Pipeline) error {
+			if calls++; calls == 1 && init != nil {
+				return init(pl)
+			}
+			return pl.AddLast("echo", echo{})
+		}}
+		_, err := channel.Listen(p.server, channel.ListenerConfig{
+			Transport: transport.ListenConfig{Network: "tcp", Address: address}, Channel: &cfg,
+		})
+		require.NoError(t, err)
+		h := &probe{onActive: func(ctx *pipeline.Context) error { return ctx.Write("hello") }}
+		p.dial(h)
+		if init != nil {
+			p.until("the first client is closed", func() bool { return h.inactive == 1 })
+			h = &probe{onActive: h.onActive}
+			p.dial(h)
+		}
+		p.until("the answer", func() bool { return h.got.String() == "hello" })
+	}
+}
+
+// bomb panics in the event with its name.
+type bomb struct{ in string }
+
+func (b *bomb) explode(in string) error {
+	if b.in == in {
+		b.in = ""
+		panic("bomb in " + in)
+	}
+	return nil
+}
+
+func (b *bomb) HandlerAdded(*pipeline.Context) error { return b.explode("added") }
+func (b *bomb) ChannelActive(ctx *pipeline.Context) error {
+	err := b.explode("active")
+	ctx.FireActive()
+	return err
+}
+
+func (b *bomb) ChannelRead(ctx *pipeline.Context, msg any) error {
+	ctx.FireRead(msg)
+	return b.explode("read")
+}
+func (b *bomb) ChannelReadComplete(*pipeline.Context) error { return b.explode("readcomplete") }
+func (b *bomb) ChannelReadClosed(ctx *pipeline.Context) error {
+	_ = ctx.Close()
+	return b.explode("readclosed")
+}
+
+func (b *bomb) ChannelInactive(ctx *pipeline.Context) error {
+	ctx.FireInactive()
+	return b.explode("inactive")
+}
+
+func (b *bomb) Write(ctx *pipeline.Context, msg any) error {
+	if err := ctx.Write(msg); err != nil {
+		return err
+	}
+	return b.explode("write")
+}
+
+func (b *bomb) Flush(ctx *pipeline.Context) error {
+	if err := ctx.Flush(); err != nil {
+		return err
+	}
+	return b.explode("flush")
+}
+func (b *bomb) HandlerRemoved(*pipeline.Context) error { return b.explode("removed") }
+
+func TestPanicInAnyEventClosesThatChannelOnly(t *testing.T) {
+	for _, in := range []string{"added", "active", "read", "readcomplete", "readclosed", "inactive", "write", "flush", "removed"} {
+		t.Run(in, func(t *testing.T) {
+			p := newPair(t, sim.Config{})
+			first := true
+			var server *probe
+			p.listen(func() []any {
+				if first {
+					first = false
+					server = &probe{onRead: func(ctx *pipeline.Context, b []byte) error { return ctx.Write(b) }}
+					return []any{&bomb{in: in}, server}
+				}
+				return []any{echo{}}
+			})
+			send := func(ctx *pipeline.Context) error { return ctx.Write("hello") }
+			victim := &probe{onActive: send, onRead: func(ctx *pipeline.Context, _ []byte) error { return ctx.Close() }}
+			p.dial(victim)
+			neighbour := &probe{onActive: send}
+			p.dial(neighbour)
+			p.until("the victim is closed", func() bool { return victim.inactive == 1 })
+			p.until("the neighbour has its answer", func() bool { return neighbour.got.String() == "hello" })
+			require.EqualValues(t, 1, p.server.Stats().Panics)
+			switch in {
+			case "added":
+				assert.Zero(t, server.inactive, "it was never active")
+			default:
+				assert.Equal(t, 1, server.inactive)
+			}
+			p.until("the closed hook ran", func() bool { return len(p.closed) >= 2 })
+			switch in {
+			case "inactive", "removed":
+			default:
+				var cause error
+				for _, c := range p.closed {
+					cause = errors.Join(cause, c.Cause())
+				}
+				require.ErrorIs(t, cause, channel.ErrPanic)
+				assert.ErrorContains(t, cause, "bomb")
+			}
+		})
+	}
+}
+
+func TestHandlerDialsOnItsOwnLoop(t *testing.T) {
+	p := newPair(t, sim.Config{})
+	p.listen(func() []any { return []any{echo{}} })
+	inner := &probe{onActive: func(ctx *pipeline.Context) error { return ctx.Write("inner") }}
+	var refused error
+	outer := &probe{onActive: func(ctx *pipeline.Context) error {
+		if err := ctx.Dial("tcp", "10.0.0.9:1", nil, func(err error) { refused = err }); err != nil {
+			return err
+		}
+		return ctx.Dial("tcp", address, initWith(func() []any { return []any{inner} }), nil)
+	}}
+	p.dial(outer)
+	p.until("the inner channel works", func() bool { return inner.got.String() == "inner" && refused != nil })
+}
