@@ -17,6 +17,6 @@ var (
 	// ErrState answers a Run, Open, RunOnce or Close that the loop's state does not allow: a loop runs once, and not from
 	// inside one of its own callbacks.
 	ErrState = errors.New("loop: not possible in this state")
-	// ErrTransport is the end of a loop whose transport panicked.
-	ErrTransport = errors.New("loop: transport panicked")
+	// ErrPanic is the end of a loop whose transport, or a func of its Config, panicked. What callbacks panic ends no loop.
+	ErrPanic = errors.New("loop: panic outside the callbacks")
 )

@@ -101,13 +101,13 @@ func (g *Group) Loop(i int) *Loop { return g.loops[i] }
 // Len is the number of loops.
 func (g *Group) Len() int { return len(g.loops) }
 
-// Next answers the loops in turn, without those that have ended as long as there are others.
+// Next answers the loops in turn, without those that end or have ended as long as there are others.
 func (g *Group) Next() *Loop {
 	n := uint64(len(g.loops))
 	first := g.next.Add(1) - 1
 	for i := range n {
 		l := g.loops[(first+i)%n]
-		if l.life.Load() != lifeClosed {
+		if !l.stop.Load() {
 			return l
 		}
 	}

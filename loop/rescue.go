@@ -24,12 +24,12 @@ func (l *Loop) rescue() {
 	l.blame(owner, v, stack)
 }
 
-// culprit is the completer whose callback was running, nil when there was none or it has unregistered itself.
+// culprit is the completer whose callback was running, nil when there was none.
 func (l *Loop) culprit() Completer {
 	t := &l.turn
 	switch {
-	case t.stage == stageDispatch && t.pos > 0:
-		return l.completerOf(t.batch[t.pos-1].Token)
+	case t.stage == stageDispatch:
+		return t.current
 	case t.stage == stageTimers && t.fired != nil:
 		return t.fired.owner
 	case t.stage == stageNodes && t.node != nil:

@@ -18,7 +18,7 @@ func (l *Loop) Run() error { return l.run(nil) }
 
 // run is Run; opened, when not nil, learns the outcome of opening.
 func (l *Loop) run(opened func(error)) (err error) {
-	if !l.life.CompareAndSwap(lifeNew, lifeOpen) {
+	if !l.life.CompareAndSwap(lifeNew, lifeRunning) {
 		return fmt.Errorf("loop: run: %w", ErrState)
 	}
 	runtime.LockOSThread()
@@ -56,14 +56,16 @@ func (l *Loop) finish(panicked any, returned bool, err error) error {
 	cause := err
 	switch {
 	case panicked != nil:
-		err = l.transportPanicked(panicked)
+		err = l.strayPanic(panicked)
 		cause = err
 	case !returned:
 		l.dropCurrent()
 		cause = ErrGoexit
 		l.log.Error("the loop ends: a callback called runtime.Goexit", "stack", string(debug.Stack()))
 	case err != nil:
-		l.log.Error("the loop ends", "error", err)
+		if l.tr != nil { // else Run tells at once
+			l.log.Error("the loop ends", "error", err)
+		}
 	default:
 		cause = ErrStopped
 	}
@@ -71,10 +73,11 @@ func (l *Loop) finish(panicked any, returned bool, err error) error {
 	return err
 }
 
-func (l *Loop) transportPanicked(v any) error {
+// strayPanic deals with a panic that left no callback: the transport cannot be trusted any more.
+func (l *Loop) strayPanic(v any) error {
 	l.usable = false
-	l.log.Error("the transport panicked", "panic", v, "stack", string(debug.Stack()))
-	return fmt.Errorf("%w: %v", ErrTransport, v)
+	l.log.Error("the loop ends: panic outside the callbacks", "panic", v, "stack", string(debug.Stack()))
+	return fmt.Errorf("%w: %v", ErrPanic, v)
 }
 
 // Open opens the transport for use with RunOnce. A transport that belongs to its OS thread (uring) needs a caller that
@@ -115,7 +118,7 @@ func (l *Loop) RunOnce(timeout time.Duration) (done int, err error) {
 	returned := false
 	defer func() {
 		if v := recover(); v != nil {
-			err = l.transportPanicked(v)
+			err = l.strayPanic(v)
 		} else if !returned {
 			l.dropCurrent()
 		}
@@ -125,20 +128,22 @@ func (l *Loop) RunOnce(timeout time.Duration) (done int, err error) {
 	return done, err
 }
 
-// Close ends a loop that is used by RunOnce, or was never used, as Run ends after Stop. A second Close does nothing.
+// Close ends a loop that is used by RunOnce, or was never used, as Run ends after Stop, and answers the error of closing
+// the transport. A second Close does nothing; a loop that Run runs is ended by Stop (ErrState).
 func (l *Loop) Close() error {
-	switch {
-	case l.inTurn:
-		return fmt.Errorf("loop: close from a callback: %w", ErrState)
-	case l.life.Load() == lifeClosed:
+	switch l.life.Load() {
+	case lifeClosed:
 		return nil
+	case lifeRunning:
+		return fmt.Errorf("loop: close: %w", ErrState)
 	}
-	l.stop.Store(true)
+	if l.inTurn {
+		return fmt.Errorf("loop: close from a callback: %w", ErrState)
+	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	l.enter()
 	defer l.leave()
-	l.life.Store(lifeOpen)
 	l.shutDown(ErrStopped)
 	return l.end.err
 }

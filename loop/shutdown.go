@@ -38,11 +38,12 @@ type ending struct {
 func (l *Loop) shutDown(cause error) {
 	if l.end.step == endNot {
 		l.end.step, l.end.cause = endQuiet, cause
+		l.stop.Store(true)
 		l.tasks.close()
 	}
 	defer func() {
 		if v := recover(); v != nil {
-			_ = l.transportPanicked(v)
+			_ = l.strayPanic(v)
 		}
 		if l.end.step != endOver {
 			l.dropCurrent()
@@ -85,6 +86,7 @@ func (l *Loop) endStep() {
 		l.finishTurn()
 	case endNodes:
 		l.finishTurn()
+		l.forsake()
 		l.runLastNodes()
 		e.step++
 	case endClose:
@@ -106,6 +108,15 @@ func (l *Loop) abortAll() {
 		e.sweep++
 		if c != nil {
 			c.Abort(e.cause)
+		}
+	}
+}
+
+// forsake unregisters everybody.
+func (l *Loop) forsake() {
+	for i := 1; i < len(l.slots); i++ {
+		if l.slots[i].completer != nil {
+			l.freeSlotAt(uint32(i))
 		}
 	}
 }
@@ -135,9 +146,12 @@ func (l *Loop) drained() bool {
 func (l *Loop) runLastNodes() {
 	t := &l.turn
 	l.nodes.close(&t.list)
-	for t.list.first != nil {
+	for {
 		t.stage, t.budget = stageNodes, l.cfg.TasksPerTurn
 		l.finishTurn()
+		if t.list.first == nil {
+			return
+		}
 	}
 }
 

@@ -89,8 +89,8 @@ func (n *Node) take() {
 }
 
 // Execute makes the loop run fn once. Any goroutine; tasks of one goroutine run in its order. ErrFull when Config.MaxTasks
-// tasks wait, ErrStopped after Stop: then fn will not run. A task that was accepted runs in any case, if the loop stops
-// before the completers are aborted. Execute panics when fn is nil.
+// tasks wait, ErrStopped when the loop has begun to stop: then fn will not run. A task that was accepted runs in any case:
+// when the loop stops, before the completers are aborted. Execute panics when fn is nil.
 //
 // A panic of fn is logged and counted; nobody is closed for it.
 func (l *Loop) Execute(fn func()) error {

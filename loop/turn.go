@@ -33,10 +33,12 @@ const (
 type turn struct {
 	stage stage
 	done  int  // things done
-	early bool // the latest wait ended early for no reason
+	early bool // the latest wait ended before the timer's deadline for no reason
 
 	batch []transport.Completion // dispatched up to pos
 	pos   int
+	// current is whom the completion at pos-1 was for. It is kept because the completer may unregister itself and panic then.
+	current Completer
 
 	fired    *Timer // the one that runs
 	sequence uint64 // timers set later run in the next turn
@@ -74,7 +76,7 @@ func (l *Loop) runTurn(limit time.Duration) (int, error) {
 // wait collects completions behind those that the turn before has left.
 func (l *Loop) wait(limit time.Duration) error {
 	t := &l.turn
-	timeout, timed := l.timeout(limit)
+	timeout, deadline := l.timeout(limit)
 	if timeout != 0 {
 		// See wake: first this, then a look at what others may have queued.
 		l.state.Store(asleep)
@@ -85,37 +87,38 @@ func (l *Loop) wait(limit time.Duration) error {
 	left := copy(t.batch, t.batch[t.pos:])
 	t.batch, t.pos = t.batch[:left], 0
 	batch, err := l.tr.Wait(t.batch, timeout)
-	t.batch = batch
 	l.stats.Turns++
 	before := l.state.Swap(stamps + l.stats.Turns)
-	t.early = timed && timeout > 0 && len(batch) == 0 && before != woken
 	if err != nil {
 		l.usable = false
+		return err
 	}
-	return err
+	t.batch = batch
+	t.early = len(batch) == 0 && before != woken && timeout > 0 && l.tr.Now() < deadline
+	return nil
 }
 
-// timeout answers how long the loop may sleep, at most limit, and whether that is until a timer's deadline.
-func (l *Loop) timeout(limit time.Duration) (timeout time.Duration, timed bool) {
+// timeout answers how long the loop may sleep, at most limit, and the timer's deadline when it sleeps until then, else 0.
+func (l *Loop) timeout(limit time.Duration) (timeout, deadline time.Duration) {
 	t := &l.turn
 	if limit == 0 || t.pos < len(t.batch) || t.list.first != nil || len(t.dirty) > 0 || l.queued() {
-		return 0, false
+		return 0, 0
 	}
 	deadline, ok := l.timers.next()
 	if !ok {
-		return limit, false
+		return limit, 0
 	}
 	left := deadline - l.tr.Now()
 	if left <= 0 {
-		return 0, false
+		return 0, 0
 	}
 	if t.early {
 		left = max(left, earlyTimeout)
 	}
 	if limit > 0 && limit < left {
-		return limit, false
+		return limit, 0
 	}
-	return left, true
+	return left, deadline
 }
 
 // queued tells whether other goroutines have left something to do.
@@ -161,12 +164,13 @@ func (l *Loop) dispatch() {
 		until = l.tr.Now() + l.cfg.TurnTime
 	}
 	for t.pos < len(t.batch) {
-		if t.pos%clockEvery == 0 && t.pos > 0 && until > 0 && l.clock.Clock() >= until {
+		if until > 0 && t.pos%clockEvery == 0 && t.pos > 0 && l.clock.Clock() >= until {
 			return
 		}
 		c := &t.batch[t.pos]
 		t.pos++
 		completer := l.completerOf(c.Token)
+		t.current = completer
 		if completer == nil {
 			l.dropStale(c)
 			continue
@@ -179,6 +183,7 @@ func (l *Loop) dispatch() {
 			b.Release()
 		}
 	}
+	t.current = nil
 }
 
 // dropStale gives back what a completion carries for which there is nobody.

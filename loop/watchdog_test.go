@@ -1,0 +1,52 @@
+package loop
+
+import (
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestGoroutineStackIsThatOfTheGoroutineAlone(t *testing.T) {
+	release := make(chan struct{})
+	id := make(chan int64)
+	go waitNamed(id, release)
+	stack := goroutineStack(<-id)
+	close(release)
+	assert.Contains(t, stack, "loop.waitNamed")
+	assert.NotContains(t, stack, "testing.tRunner", "another goroutine's frames")
+	assert.True(t, strings.HasPrefix(stack, "goroutine "))
+}
+
+func waitNamed(id chan int64, release chan struct{}) {
+	id <- goroutineID()
+	<-release
+}
+
+func TestCutStack(t *testing.T) {
+	dump := []byte("goroutine 1 [running]:\na\n\ngoroutine 12 [select]:\nb\nc\n\ngoroutine 123 [chan receive]:\nd\n")
+	for id, want := range map[int64]string{
+		1:   "goroutine 1 [running]:\na",
+		12:  "goroutine 12 [select]:\nb\nc",
+		123: "goroutine 123 [chan receive]:\nd\n",
+		2:   "",
+		-1:  "",
+	} {
+		assert.Equal(t, want, cutStack(dump, id))
+	}
+}
+
+func TestGoroutineIDIsThatOfTheHeadLine(t *testing.T) {
+	buf := make([]byte, 1<<10)
+	head := string(buf[:runtime.Stack(buf, false)])
+	assert.Contains(t, head, "goroutine "+itoa(goroutineID())+" [")
+}
+
+func itoa(n int64) string {
+	var b []byte
+	for ; n > 0; n /= 10 {
+		b = append([]byte{byte('0' + n%10)}, b...)
+	}
+	return string(b)
+}
