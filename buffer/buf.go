@@ -169,10 +169,9 @@ func (b *Buf) Reserve(n int) {
 	if b.Room() >= n {
 		return
 	}
-	// Copying is paid for by what it leaves: either as much was consumed since the last move as is copied now, or there
-	// is room for as much as was copied before the next one.
+	// What is copied now is paid for by the room it leaves: as much is appended before the next copy.
 	want := max(need, 2*have)
-	if b.parent == nil && b.flags&sealed == 0 && (want <= len(b.mem) || need <= len(b.mem) && b.r >= have) {
+	if want <= len(b.mem) && b.parent == nil && b.flags&sealed == 0 {
 		b.r, b.w = 0, copy(b.mem, b.mem[b.r:b.w])
 		return
 	}
