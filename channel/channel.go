@@ -189,7 +189,7 @@ func (c *Channel) Shutdown() {
 		return
 	}
 	if !c.pipe.FireShutdown() {
-		c.Close(nil)
+		c.closeOrderly()
 	}
 }
 

@@ -57,6 +57,13 @@ func (c *Channel) Abort(cause error) {
 	c.closeSocket(true)
 }
 
+// closeOrderly closes because nobody objects: through the CloseHandlers, which may have something left to write.
+func (c *Channel) closeOrderly() {
+	if err := c.pipe.Close(); err != nil {
+		c.Close(err)
+	}
+}
+
 // progressClose takes the next step of a close, or of a close of the write side. The end of each turn that changed
 // something comes here.
 func (c *Channel) progressClose() {
@@ -122,7 +129,7 @@ func (c *Channel) completeFin(*transport.Completion) { c.dirty() }
 // closeWhenBothClosed closes a half-closed channel whose other half is closed now.
 func (c *Channel) closeWhenBothClosed() {
 	if c.state == stateActive && c.in.closed && c.finSent {
-		c.Close(nil)
+		c.closeOrderly()
 	}
 }
 

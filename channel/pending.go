@@ -47,6 +47,7 @@ func (c *Channel) Writable() bool {
 func (c *Channel) pendingGrew() {
 	if c.out.below && c.Pending() > c.cfg.WriteHighBytes {
 		c.out.below = false
+		c.out.dipped = true
 		c.dirty()
 	}
 }
@@ -59,15 +60,21 @@ func (c *Channel) pendingFell() {
 }
 
 // WritabilityMayHaveChanged makes the end of this turn compare Writable with what the handlers know.
-func (c *Channel) WritabilityMayHaveChanged() { c.dirty() }
+func (c *Channel) WritabilityMayHaveChanged() {
+	c.out.dipped = c.out.dipped || !c.pipe.Writable()
+	c.dirty()
+}
 
 // tellWritability fires when Writable differs from what was last told. It compares states instead of counting events, so
-// none can get lost; a handler that writes here makes the channel dirty again.
+// none can get lost. Writable may have been false for a part of a turn only: a handler that looked then waits to be told,
+// so it is. A handler that writes here makes the channel dirty again.
 func (c *Channel) tellWritability() {
+	o := &c.out
 	c.pendingGrew()
 	c.pendingFell()
-	if now := c.pipe.Writable(); now != c.out.told && c.state == stateActive {
-		c.out.told = now
+	now := c.pipe.Writable()
+	if c.state == stateActive && (now != o.told || now && o.dipped) {
+		o.told, o.dipped = now, false
 		c.pipe.FireWritabilityChanged()
 	}
 }

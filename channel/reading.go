@@ -150,7 +150,7 @@ func (c *Channel) resume() {
 		return
 	}
 	delivered := false
-	for len(in.stash) > 0 && c.pipe.Reading() {
+	for len(in.stash) > 0 && c.pipe.Reading() && c.state == stateActive {
 		// It stays in the stash until the handlers have returned: a panic on the way finds it there.
 		b := in.stash[0]
 		delivered = true
@@ -184,7 +184,7 @@ func (c *Channel) endInput(err error) {
 	c.in.closed = true
 	c.in.peerGone = false // from now on only a break counts
 	if !c.pipe.FireReadClosed() {
-		c.Close(nil)
+		c.closeOrderly()
 		return
 	}
 	c.closeWhenBothClosed()

@@ -16,7 +16,7 @@ import (
 // pauser is a second reason to pause.
 type pauser struct{ ctx *pipeline.Context }
 
-func (h *pauser) HandlerAdded(ctx *pipeline.Context) error { h.ctx = ctx; return nil }
+func (h *pauser) HandlerAdded(ctx *pipeline.Context) error  { h.ctx = ctx; return nil }
 func (h *pauser) ChannelEvent(*pipeline.Context, any) error { return nil }
 
 func TestPauseHoldsInputBackAndResumeDeliversItInOrder(t *testing.T) {

@@ -67,6 +67,7 @@ type writing struct {
 	flush   bool // the end of this turn is to flush
 	below   bool // pending is below the watermarks, with hysteresis
 	told    bool // what the handlers know of Writable
+	dipped  bool // Writable has been false since
 }
 
 // Write queues msg at the head of the pipeline. A *buffer.Buf is retained: takes its own reference, the caller keeps its
@@ -308,7 +309,7 @@ func (c *Channel) completeSend(cp *transport.Completion) {
 	if len(o.waits) > 0 {
 		c.runFlushed()
 	}
-	if len(o.items) > 0 || c.state != stateActive || c.post != nil || c.pipe.Writable() != o.told {
+	if len(o.items) > 0 || c.state != stateActive || c.finWanted || c.post != nil || o.dipped || c.pipe.Writable() != o.told {
 		c.dirty()
 	}
 }

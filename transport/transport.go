@@ -75,6 +75,9 @@ const (
 	// Send sends the readable bytes of Op.Bufs in order. Its completions' N add up to all the bytes unless it fails;
 	// there may be several (progress). It borrows the Bufs, and the slice, until the last completion: the caller must
 	// not consume, append to or release them before. At most one Send or SendFile per Handle.
+	// With Op.NoWait it takes what the kernel takes at once: its only completion, which the next Wait hands out, has the
+	// count, and ErrWouldBlock when that is less than all. The caller then moves what is left out of lent blocks and
+	// submits it again without NoWait.
 	Send
 	// SendFile sends Op.File; completions as for Send. A file that ends early fails with io.ErrUnexpectedEOF.
 	SendFile
@@ -83,8 +86,9 @@ const (
 	Accept
 	// Connect opens a connection to Op.Dial; its completion has the Handle.
 	Connect
-	// WatchClose completes once (N == 0, Err == nil) when the peer has finished sending or the connection broke. It is
-	// for sockets without an armed Recv, consumes nothing and does not spin.
+	// WatchClose completes once (N == 0, Err == nil) when the peer has finished sending or the connection broke; when a
+	// Recv has delivered io.EOF before, only when the connection broke (RST, or both directions are closed). It is for
+	// sockets without an armed Recv, consumes nothing and does not spin.
 	WatchClose
 	// CloseWrite sends FIN: shutdown(2) with SHUT_WR.
 	CloseWrite
@@ -109,6 +113,7 @@ type Op struct {
 	Limit  int           // Recv: bytes, > 0
 	Kind   Kind
 	Reset  bool           // Close: send RST instead of FIN, drop unsent data
+	NoWait bool           // Send: do not wait for room in the kernel
 	Addr   netip.AddrPort // for datagrams, not used by streams
 }
 

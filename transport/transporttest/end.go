@@ -14,24 +14,25 @@ import (
 
 // end is one transport with the record of what was submitted to it and what came back.
 type end struct {
-	r       *rig
-	tr      transport.Transport
-	index   int
-	calls   map[transport.Token]*call
-	order   []*call
-	pending int // calls without their last completion
-	serial  uint32
-	handles map[transport.Handle]bool // open, closed by finish
-	batch   []transport.Completion
-	now     time.Duration
-	waits   int // returns of Wait
+	r           *rig
+	tr          transport.Transport
+	index       int
+	calls       map[transport.Token]*call
+	order       []*call
+	pending     int // calls without their last completion
+	serial      uint32
+	handles     map[transport.Handle]bool // open, closed by finish
+	batch       []transport.Completion
+	now         time.Duration
+	completions int // handed out
 }
 
 // call is one operation.
 type call struct {
 	op    transport.Op
 	own   []*buffer.Buf // released after the end
-	keep  bool          // Recv: data is kept in bufs instead of data
+	keep  bool          // Recv: data is retained in bufs instead of copied to data
+	hold  bool          // Recv: the Bufs are held in bufs as they come, without Retain
 	count int           // completions
 	done  bool
 	size  int // bytes to send
@@ -39,7 +40,7 @@ type call struct {
 	n     int // sum of N
 	err   error
 	data  []byte
-	bufs  []*buffer.Buf // Recv with keep: owned
+	bufs  []*buffer.Buf // Recv with keep or hold: owned
 	conns []transport.Handle
 	addrs []netip.AddrPort
 }
@@ -84,7 +85,6 @@ func (e *end) wait(timeout time.Duration) int {
 		e.batch = make([]transport.Completion, 0, 64)
 	}
 	out, err := e.tr.Wait(e.batch[:0], timeout)
-	e.waits++
 	if err != nil {
 		e.r.Fatalf("transport %d: Wait: %v", e.index, err)
 	}
@@ -105,6 +105,7 @@ func (e *end) wait(timeout time.Duration) int {
 // record checks a completion against what its operation may yield and files it.
 func (e *end) record(c *transport.Completion) {
 	e.r.Helper()
+	e.completions++
 	p := e.calls[c.Token]
 	if p == nil {
 		e.r.Fatalf("transport %d: a completion of token %#x, which was never submitted: %+v", e.index, uint64(c.Token), *c)
@@ -194,6 +195,10 @@ func (e *end) check(p *call, c *transport.Completion) {
 
 // received files the data of a receive; the Buf is the test's.
 func (e *end) received(p *call, b *buffer.Buf) {
+	if p.hold {
+		p.bufs = append(p.bufs, b)
+		return
+	}
 	if p.keep {
 		p.bufs = append(p.bufs, b.Retain())
 	} else {
@@ -219,6 +224,12 @@ func (e *end) closeAll() {
 	for _, h := range sortedHandles(e.handles) {
 		e.submit(transport.Op{Kind: transport.Close, Handle: h})
 	}
+}
+
+// forget gives up what is open and under way: the transport was closed.
+func (e *end) forget() {
+	clear(e.handles)
+	e.pending = 0
 }
 
 // shut closes the transport and checks what a closed one answers.

@@ -78,7 +78,7 @@ func claims() []claim {
 	var all []claim
 	for _, group := range [][]claim{
 		waitClaims(), streamClaims(), recvClaims(), endClaims(), sendClaims(), fileClaims(),
-		acceptClaims(), addressClaims(), cancelClaims(), closeClaims(), churnClaims(),
+		acceptClaims(), addressClaims(), socketClaims(), cancelClaims(), closeClaims(), churnClaims(),
 	} {
 		all = append(all, group...)
 	}

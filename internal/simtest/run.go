@@ -1,0 +1,275 @@
+// Package simtest runs the whole stack (sim, loop, channel, pipeline) in one goroutine from one seed and checks, after
+// every turn, what must hold whatever the network does.
+package simtest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/weirnet/weir/channel"
+	"github.com/weirnet/weir/loop"
+	"github.com/weirnet/weir/pipeline"
+	"github.com/weirnet/weir/transport"
+	"github.com/weirnet/weir/transport/sim"
+)
+
+const (
+	address  = "10.0.0.1:7000"
+	maxTurns = 2_000_000
+	maxTime  = 2 * time.Hour // virtual
+)
+
+// Result counts what a run did, so that tests can tell that the seeds reach what they should.
+type Result struct {
+	Connections int
+	Delivered   int // bytes that arrived back at a client
+	Complete    int // connections all of whose bytes came back
+	Failed      int // dials that failed
+	Broken      int // channels that closed with a cause
+	Panics      int // handlers that panicked
+	Pauses      int
+	Turns       int
+}
+
+// run is one simulation.
+type run struct {
+	rng      *rand.Rand
+	world    *sim.World
+	loops    []*loop.Loop
+	servers  int // the first loops are the server's
+	conns    []*conn
+	file     *os.File
+	fileData []byte
+	harsh    bool
+	err      error
+	res      Result
+	open     int // channels alive, both sides
+}
+
+// Run simulates the seed. file holds content that handlers may send; its bytes are data. trace may be nil.
+func Run(seed uint64, file *os.File, data []byte, trace io.Writer) (Result, error) {
+	r := &run{rng: rand.New(rand.NewPCG(seed, 0x77656972)), file: file, fileData: data}
+	cfg := r.config(trace)
+	r.world = sim.NewWorld(seed, cfg)
+	err := r.start()
+	if err == nil {
+		err = r.turns()
+	}
+	if err == nil {
+		err = r.finish()
+	}
+	if err != nil {
+		err = fmt.Errorf("seed %d, at %v, turn %d: %w", seed, r.world.Now(), r.res.Turns, err)
+	}
+	return r.res, err
+}
+
+// config draws a network: small and large buffers and blocks, with mild or harsh faults.
+func (r *run) config(trace io.Writer) sim.Config {
+	pick := func(v ...int) int { return v[r.rng.IntN(len(v))] }
+	cfg := sim.Config{
+		Trace:              trace,
+		SendBufferBytes:    pick(512, 4<<10, 64<<10),
+		ReceiveBufferBytes: pick(512, 4<<10, 64<<10),
+		SegmentBytes:       pick(100, 1460, 16<<10),
+		BlockBytes:         pick(256, 4<<10, 16<<10),
+		Blocks:             pick(2, 8, 64),
+		Batch:              pick(1, 8, 256),
+		Jitter:             time.Duration(pick(0, 100)) * time.Microsecond,
+	}
+	switch r.rng.IntN(4) {
+	case 0:
+	case 1, 2:
+		cfg.Faults = sim.Mild()
+	case 3:
+		cfg.Faults = sim.Harsh()
+		r.harsh = true
+	}
+	return cfg
+}
+
+func (r *run) start() error {
+	r.servers = 1 + r.rng.IntN(2)
+	for i := range r.servers + 1 {
+		l, err := loop.New(loop.Config{
+			Open:   func(bool) (transport.Transport, error) { return r.world.Open(), nil },
+			Logger: slog.New(slog.DiscardHandler),
+			Name:   fmt.Sprint("loop-", i),
+		})
+		if err != nil {
+			return err
+		}
+		if err := l.Open(); err != nil {
+			return err
+		}
+		r.loops = append(r.loops, l)
+	}
+	for _, l := range r.loops[:r.servers] {
+		if err := r.listen(l); err != nil {
+			return err
+		}
+	}
+	client := r.loops[r.servers]
+	for i := range 1 + r.rng.IntN(8) {
+		r.dial(client, i)
+	}
+	return nil
+}
+
+// listen tries again after injected errors.
+func (r *run) listen(l *loop.Loop) error {
+	cfg := r.channelConfig()
+	cfg.Init = r.initServer
+	var err error
+	for range 100 {
+		_, err = channel.Listen(l, channel.ListenerConfig{
+			Transport: transport.ListenConfig{Network: "tcp", Address: address, ReusePort: true},
+			Channel:   &cfg,
+			Accepted:  func(*channel.Channel) { r.open++ },
+		})
+		if err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+func (r *run) channelConfig() channel.Config {
+	return channel.Config{
+		CloseTimeout:       20 * time.Second,
+		PausedCloseTimeout: 60 * time.Second,
+		Closed: func(c *channel.Channel) {
+			r.open--
+			if c.Cause() != nil {
+				r.res.Broken++
+			}
+		},
+	}
+}
+
+func (r *run) dial(l *loop.Loop, id int) {
+	c := newConn(r, id)
+	r.conns = append(r.conns, c)
+	r.res.Connections++
+	cfg := r.channelConfig()
+	cfg.Init = c.initClient
+	channel.Dial(l, &transport.DialConfig{Network: "tcp", Address: address}, &cfg, func(ch *channel.Channel, err error) {
+		if ch != nil {
+			r.open++
+			c.dialed = true
+			return
+		}
+		c.dialed, c.refused = true, true
+		r.res.Failed++
+		if !r.harsh {
+			r.fail(fmt.Errorf("connection %d: dial: %w", id, err))
+		}
+	})
+}
+
+// fail keeps the first violation.
+func (r *run) fail(err error) {
+	if r.err == nil {
+		r.err = err
+	}
+}
+
+// turns turns the loops round and round until every channel is closed.
+func (r *run) turns() error {
+	for r.res.Turns < maxTurns {
+		for _, l := range r.loops {
+			if _, err := l.RunOnce(-1); err != nil {
+				return err
+			}
+			r.res.Turns++
+			if r.err != nil {
+				return r.err
+			}
+		}
+		if r.done() {
+			return nil
+		}
+		if r.world.Idle() > 0 {
+			return fmt.Errorf("stuck: %d channels are open and no event will ever wake them: %s", r.open, r.describe())
+		}
+		if r.world.Now() > maxTime {
+			return fmt.Errorf("not done after %v: %s", maxTime, r.describe())
+		}
+	}
+	return fmt.Errorf("not done after %d turns: %s", maxTurns, r.describe())
+}
+
+func (r *run) done() bool {
+	if r.open > 0 {
+		return false
+	}
+	for _, c := range r.conns {
+		if !c.dialed {
+			return false
+		}
+	}
+	return true
+}
+
+func (r *run) describe() string {
+	s := ""
+	for _, c := range r.conns {
+		s += c.describe() + "; "
+	}
+	return s
+}
+
+// finish closes the loops and checks that nothing is left.
+func (r *run) finish() error {
+	for i, l := range r.loops {
+		pool, tr, stats := l.Pool(), l.Transport(), l.Stats()
+		r.res.Panics += int(stats.Panics)
+		if err := l.Close(); err != nil {
+			return fmt.Errorf("close of loop %d: %w", i, err)
+		}
+		if n := pool.Outstanding(); n != 0 {
+			return fmt.Errorf("loop %d: %d buffers are not released: %v", i, n, pool.Leaks())
+		}
+		if s := tr.Stats(); s.Open != 0 {
+			return fmt.Errorf("loop %d: %d sockets are not closed", i, s.Open)
+		}
+	}
+	var errs []error
+	for _, c := range r.conns {
+		errs = append(errs, c.check())
+		r.res.Delivered += c.received
+		if c.complete() {
+			r.res.Complete++
+		}
+	}
+	errs = append(errs, r.world.Check())
+	return errors.Join(errs...)
+}
+
+func (r *run) initServer(p *pipeline.Pipeline) error {
+	s := &server{run: r, plan: drawServerPlan(r.rng)}
+	if r.rng.IntN(3) == 0 {
+		if err := p.AddLast("granter", &granter{rng: r.rng}); err != nil {
+			return err
+		}
+	}
+	if r.rng.IntN(3) == 0 {
+		if err := p.AddLast("pauser", &pauser{run: r}); err != nil {
+			return err
+		}
+	}
+	if r.rng.IntN(3) == 0 {
+		if err := p.AddLast("outer", relay{}); err != nil {
+			return err
+		}
+	}
+	if s.plan.half {
+		return p.AddLast("server", &halfServer{server: s})
+	}
+	return p.AddLast("server", s)
+}

@@ -1,0 +1,212 @@
+package simtest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/weirnet/weir/buffer"
+	"github.com/weirnet/weir/pipeline"
+)
+
+// serverPlan is what a server-side handler does beside echoing.
+type serverPlan struct {
+	half      bool // has ReadClosed and finishes by itself
+	deferred  bool // keeps what it reads and writes it later
+	closeAt   int  // bytes after which it closes; < 0: never
+	panicAt   int  // bytes after which it panics; < 0: never
+	pauseRate int  // one in so many reads; 0: never
+}
+
+func drawServerPlan(rng *rand.Rand) serverPlan {
+	p := serverPlan{half: rng.IntN(2) == 0, deferred: rng.IntN(3) == 0, closeAt: -1, panicAt: -1}
+	switch rng.IntN(8) {
+	case 0:
+		p.closeAt = rng.IntN(50_000)
+	case 1:
+		p.panicAt = rng.IntN(50_000)
+	}
+	if rng.IntN(2) == 0 {
+		p.pauseRate = 1 + rng.IntN(10)
+	}
+	return p
+}
+
+// server echoes.
+type server struct {
+	run      *run
+	plan     serverPlan
+	got      int
+	active   int
+	inactive int
+	paused   bool
+	kept     []*buffer.Buf
+	keptLen  int
+}
+
+func (s *server) ChannelActive(*pipeline.Context) error {
+	s.active++
+	return nil
+}
+
+func (s *server) ChannelRead(ctx *pipeline.Context, msg any) error {
+	b := msg.(*buffer.Buf)
+	if s.active != 1 || s.inactive != 0 || s.paused || !ctx.Reading() {
+		s.run.fail(fmt.Errorf("server: read with active %d, inactive %d, paused %v", s.active, s.inactive, s.paused))
+	}
+	s.got += b.Len()
+	if s.plan.panicAt >= 0 && s.got > s.plan.panicAt {
+		s.plan.panicAt = -1
+		s.run.cutAll()
+		panic("simtest")
+	}
+	if s.plan.closeAt >= 0 && s.got > s.plan.closeAt {
+		s.run.cutAll()
+		return ctx.Close()
+	}
+	if err := s.echo(ctx, b); err != nil {
+		return ignoreClosed(err)
+	}
+	if !ctx.Writable() || (s.plan.pauseRate > 0 && s.run.rng.IntN(s.plan.pauseRate) == 0) {
+		s.pause(ctx)
+	}
+	return nil
+}
+
+// echo writes b now or keeps it until the read completes.
+func (s *server) echo(ctx *pipeline.Context, b *buffer.Buf) error {
+	if !s.plan.deferred {
+		return ctx.Write(b)
+	}
+	kept := b.Retain()
+	s.kept = append(s.kept, kept)
+	s.keptLen += kept.Cap()
+	ctx.Hold(kept.Cap())
+	if len(s.kept) < 3 {
+		return nil
+	}
+	return s.writeKept(ctx)
+}
+
+func (s *server) writeKept(ctx *pipeline.Context) error {
+	kept := s.kept
+	s.kept = nil
+	ctx.Hold(-s.keptLen)
+	s.keptLen = 0
+	var err error
+	for _, b := range kept {
+		if err == nil {
+			err = ctx.Write(b)
+		}
+		b.Release()
+	}
+	return err
+}
+
+func (s *server) ChannelReadComplete(ctx *pipeline.Context) error {
+	if s.run.rng.IntN(2) == 0 {
+		return ignoreClosed(s.writeKept(ctx))
+	}
+	if len(s.kept) > 0 { // later, also when nothing more comes
+		ctx.NewTimer(func(ctx *pipeline.Context) error { return ignoreClosed(s.writeKept(ctx)) }).Reset(time.Millisecond)
+	}
+	return nil
+}
+
+func (s *server) pause(ctx *pipeline.Context) {
+	s.run.res.Pauses++
+	s.paused = true
+	ctx.Pause()
+	ctx.NewTimer(func(ctx *pipeline.Context) error {
+		if !ctx.Writable() {
+			return nil // ChannelWritabilityChanged will
+		}
+		s.resume(ctx)
+		return nil
+	}).Reset(time.Duration(s.run.rng.IntN(2000)) * time.Microsecond)
+}
+
+func (s *server) resume(ctx *pipeline.Context) {
+	s.paused = false
+	ctx.Resume()
+}
+
+func (s *server) ChannelWritabilityChanged(ctx *pipeline.Context) error {
+	if ctx.Writable() && s.paused {
+		s.resume(ctx)
+	}
+	return nil
+}
+
+func (s *server) ChannelInactive(ctx *pipeline.Context) error {
+	s.inactive++
+	if s.active != 1 || s.inactive != 1 {
+		s.run.fail(fmt.Errorf("server: active %d times, inactive %d times", s.active, s.inactive))
+	}
+	return nil
+}
+
+// HandlerRemoved gives back what is still kept: the channel is closed then.
+func (s *server) HandlerRemoved(ctx *pipeline.Context) error {
+	for _, b := range s.kept {
+		b.Release()
+	}
+	s.kept = nil
+	return nil
+}
+
+// Close writes what is kept before the channel closes.
+func (s *server) Close(ctx *pipeline.Context) error {
+	if err := ignoreClosed(s.writeKept(ctx)); err != nil {
+		return err
+	}
+	return ctx.Close()
+}
+
+// halfServer answers the client's FIN with its own, after what it has kept.
+type halfServer struct{ *server }
+
+func (h *halfServer) ChannelReadClosed(ctx *pipeline.Context) error {
+	if err := ignoreClosed(h.writeKept(ctx)); err != nil {
+		return err
+	}
+	return ignoreClosed(ctx.CloseWrite())
+}
+
+// cutAll notes that a server ended a connection on its own account: which one only its peer can tell.
+func (r *run) cutAll() {
+	for _, c := range r.conns {
+		c.cut = true
+	}
+}
+
+// granter grants at random, at times nothing.
+type granter struct{ rng *rand.Rand }
+
+func (g *granter) ReadGrant(*pipeline.Context) (int, time.Duration) {
+	if g.rng.IntN(4) == 0 {
+		return 0, time.Duration(1+g.rng.IntN(1000)) * time.Microsecond
+	}
+	return 1 + g.rng.IntN(10_000), 0
+}
+
+// pauser is a reason of its own to pause.
+type pauser struct{ run *run }
+
+func (p *pauser) ChannelRead(ctx *pipeline.Context, msg any) error {
+	ctx.FireRead(msg)
+	if p.run.rng.IntN(10) == 0 {
+		p.run.res.Pauses++
+		ctx.Pause()
+		ctx.NewTimer(func(ctx *pipeline.Context) error { ctx.Resume(); return nil }).
+			Reset(time.Duration(p.run.rng.IntN(500)) * time.Microsecond)
+	}
+	return nil
+}
+
+// relay stands in the way of everything and passes it on.
+type relay struct{}
+
+func (relay) ChannelRead(ctx *pipeline.Context, msg any) error { ctx.FireRead(msg); return nil }
+func (relay) Write(ctx *pipeline.Context, msg any) error       { return ctx.Write(msg) }
+func (relay) Flush(ctx *pipeline.Context) error                { return ctx.Flush() }
