@@ -12,7 +12,8 @@ const (
 	outRoom    = 256      // room that Out asks for
 	outBlock   = 1 << 10  // first block of a Context's open output
 	outBytes   = 64 << 10 // open output is written through when it has reached this
-	outsAtOnce = 64       // open outputs written through in a row before the loop gets its turn again
+	noFlight   = ^uint32(0)
+	outsAtOnce = 64 // open outputs written through in a row before the loop gets its turn again
 )
 
 // Write writes msg through the WriteHandlers before this Context into the channel's queue. It borrows msg until return: a
@@ -80,9 +81,7 @@ func (c *Context) writeBytesSlow(n int, b [][]byte) error {
 		}
 		return p.queue(b)
 	}
-	if err := p.settleBehind(c); err != nil {
-		return err
-	}
+	p.settleBehind(c)
 	o := p.openOut(c, n)
 	for _, piece := range b {
 		o.Append(piece)
@@ -132,8 +131,8 @@ func (c *Context) outSlow() *buffer.Buf {
 		if err := p.settle(c); err != nil {
 			p.outFailed(c, err)
 		}
-	} else if err := p.settleBehind(c); err != nil {
-		p.outFailed(c, err)
+	} else {
+		p.settleBehind(c)
 	}
 	if c.prevWrite == &p.head {
 		if t := p.ch.Tail(outRoom); t != nil {
@@ -210,23 +209,22 @@ func (c *Context) Abort(cause error) {
 }
 
 // FlushOuts writes what Contexts have appended through the WriteHandlers before them. An error is treated like one that
-// the handler which appended had returned. It is for the channel, at the end of a turn in which it was made Dirty.
-func (p *Pipeline) FlushOuts() {
-	for i := 0; len(p.outs) > 0; i++ {
-		if i == outsAtOnce {
-			p.ch.Dirty()
-			return
-		}
-		c := p.outs[0].ctx
-		if err := p.writeOut(0); err != nil {
-			p.outFailed(c, err)
-		}
+// the handler which appended had returned. It answers false, and makes the channel Dirty again, when so much is appended
+// meanwhile (by error handlers, say) that the loop should get its turn in between. It is for the channel, at the end of a
+// turn in which it was made Dirty.
+func (p *Pipeline) FlushOuts() bool {
+	_ = p.settleAll(nil) // errors of a Context's own output are only answered to that Context
+	if len(p.outs) == 0 || p.flight != noFlight {
+		return true
 	}
+	p.ch.Dirty()
+	return false
 }
 
-// settleAll is FlushOuts before something that must come after all output; an error of c's own output is answered.
+// settleAll writes everything through that may be, oldest first, and at least what is c's. An error of c's own output is
+// answered.
 func (p *Pipeline) settleAll(c *Context) (failed error) {
-	for i := 0; len(p.outs) > 0 && i < outsAtOnce; i++ {
+	for i := 0; i < outsAtOnce && len(p.outs) > 0 && p.outs[0].age <= p.flight; i++ {
 		o := p.outs[0].ctx
 		if err := p.writeOut(0); err != nil {
 			if o != c {
@@ -236,40 +234,50 @@ func (p *Pipeline) settleAll(c *Context) (failed error) {
 			}
 		}
 	}
+	if len(p.outs) > 0 && c != nil && failed == nil {
+		failed = p.settle(c)
+	}
 	return failed
 }
 
 // settle writes through what must come before something that c writes now: c's own open output and that of Contexts
 // behind c, oldest first. An error of c's own is answered.
 func (p *Pipeline) settle(c *Context) error {
-	if err := p.settleBehind(c); err != nil {
-		return err
-	}
-	if i := p.outOf(c); i >= 0 {
+	for range outsAtOnce {
+		p.settleBehind(c)
+		i := p.outOf(c)
+		if i < 0 {
+			return nil
+		}
+		// While older output is written through, c's may wait behind younger output of others.
+		if k := p.outBehind(c, p.outs[i].age); k >= 0 && k < i {
+			p.writeOutOfOther(k)
+			continue
+		}
 		return p.writeOut(i)
 	}
 	return nil
 }
 
-// settleBehind is settle without c's own, unless what it did made c write.
-func (p *Pipeline) settleBehind(c *Context) error {
-	for tries := 0; tries < outsAtOnce; tries++ {
-		i := p.outBehind(c)
+// settleBehind is settle without c's own.
+func (p *Pipeline) settleBehind(c *Context) {
+	for range outsAtOnce {
+		i := p.outBehind(c, p.flight)
 		if i < 0 {
-			return nil
+			return
 		}
-		o := p.outs[i].ctx
-		if err := p.writeOut(i); err != nil {
-			p.outFailed(o, err)
-		}
+		p.writeOutOfOther(i)
 	}
-	return nil
 }
 
-// outBehind finds the oldest open output of another Context whose bytes were written before what c writes now.
-func (p *Pipeline) outBehind(c *Context) int {
+// outBehind finds the oldest open output of another Context, up to an age, whose bytes were written before what c writes
+// now.
+func (p *Pipeline) outBehind(c *Context, age uint32) int {
 	for i := range p.outs {
 		o := p.outs[i].ctx
+		if p.outs[i].age > age {
+			return -1
+		}
 		if o == c {
 			continue
 		}
@@ -302,7 +310,18 @@ func (p *Pipeline) openOut(c *Context, n int) *buffer.Buf {
 		return b
 	}
 	b := p.ch.Pool().Get(max(n, outBlock))
-	p.outs = append(p.outs, out{ctx: c, buf: b})
+	o := out{ctx: c, buf: b, age: p.flight}
+	if p.flight == noFlight {
+		if len(p.outs) == 0 {
+			p.lastAge = 0
+		}
+		p.lastAge++
+		o.age = p.lastAge
+	}
+	p.outs = append(p.outs, o)
+	for i := len(p.outs) - 1; i > 0 && p.outs[i-1].age > o.age; i-- {
+		p.outs[i], p.outs[i-1] = p.outs[i-1], p.outs[i]
+	}
 	p.ch.Dirty()
 	return b
 }
@@ -314,7 +333,12 @@ func (p *Pipeline) writeOut(i int) error {
 	copy(p.outs[i:], p.outs[i+1:])
 	p.outs[last] = out{}
 	p.outs = p.outs[:last]
-	defer o.buf.Release() // also when a handler panics
+	before := p.flight
+	p.flight = o.age
+	defer func() { // also when a handler panics
+		p.flight = before
+		o.buf.Release()
+	}()
 	if o.buf.Len() == 0 {
 		return nil
 	}
@@ -322,6 +346,13 @@ func (p *Pipeline) writeOut(i int) error {
 		return p.ch.Write(o.buf)
 	}
 	return o.ctx.writeThrough(o.buf)
+}
+
+func (p *Pipeline) writeOutOfOther(i int) {
+	c := p.outs[i].ctx
+	if err := p.writeOut(i); err != nil {
+		p.outFailed(c, err)
+	}
 }
 
 // outFailed is what becomes of an error of output that nobody waits for.

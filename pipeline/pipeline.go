@@ -22,6 +22,8 @@ type Pipeline struct {
 	unwritable uint64 // Contexts that make the channel unwritable, by index
 	used       uint64 // indexes taken
 	outs       []out  // open output of Contexts with a WriteHandler before them, oldest first
+	lastAge    uint32 // of outs
+	flight     uint32 // age of the one that is being written through; what is younger waits. noFlight: none is
 	grants     []*Context
 	unhandled  uint64
 	kinds      kinds // of all handlers together
@@ -34,6 +36,7 @@ type Pipeline struct {
 type out struct {
 	ctx *Context
 	buf *buffer.Buf // owned
+	age uint32      // when it was opened; what is opened while one is written through gets that one's
 }
 
 type pipelineState uint16
@@ -52,6 +55,7 @@ const (
 // Init makes p the empty pipeline of ch. It is called once, before anything else.
 func (p *Pipeline) Init(ch Channel) {
 	p.ch = ch
+	p.flight = noFlight
 	p.head = Context{p: p, name: "head", handler: head{}, kinds: kindsOf(head{}), index: MaxHandlers, next: &p.tail}
 	p.tail = Context{p: p, name: "tail", handler: tail{}, kinds: kindsOf(tail{}), index: MaxHandlers + 1, prev: &p.head}
 	p.tail.read = tail{}

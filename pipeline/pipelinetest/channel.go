@@ -181,7 +181,7 @@ func (c *Channel) Activate() {
 		}
 		c.state, c.wasActive = stateActive, true
 		c.pipe.FireActive()
-		socket{c}.Dirty()
+		c.dirty = true
 	})
 }
 
@@ -316,6 +316,7 @@ func (c *Channel) progressClose() {
 		}
 	case c.state == stateClosing:
 		c.send()
+		c.dirty = c.dirty || c.drained()
 	case c.state == stateActive && c.out.finWanted && c.drained():
 		c.sendFin()
 		c.closeWhenBothClosed()
@@ -329,7 +330,7 @@ func (c *Channel) sendFin() {
 	c.out.finSent = true
 	if !c.cfg.SilentPeer && c.in.end == nil && !c.in.closed {
 		c.in.end = io.EOF
-		socket{c}.Dirty()
+		c.dirty = true
 	}
 }
 

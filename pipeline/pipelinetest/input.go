@@ -44,7 +44,7 @@ func (c *Channel) WriteInbound(msgs ...any) {
 		if c.state == stateActive {
 			c.read()
 		}
-		socket{c}.Dirty()
+		c.dirty = true
 	})
 }
 
@@ -141,7 +141,7 @@ func (c *Channel) peerEnds(err error) {
 		if c.state == stateActive {
 			c.read()
 		}
-		socket{c}.Dirty()
+		c.dirty = true
 	})
 }
 
@@ -229,7 +229,7 @@ func (c *Channel) resume() {
 	if c.pipe.Reading() {
 		c.pausedEnd.Stop()
 	}
-	socket{c}.Dirty()
+	c.dirty = true
 }
 
 func (c *Channel) endInput(err error) {

@@ -37,8 +37,9 @@ type output struct {
 	extra   int // SetPending
 
 	stalled   bool
-	room      int // what a stalled kernel still takes
-	flush     bool
+	room      int  // what a stalled kernel still takes
+	flush     bool // the end of the turn is to flush
+	flushed   bool // Flush was called
 	finWanted bool
 	finSent   bool
 	below     bool
@@ -82,7 +83,7 @@ func (c *Channel) Drain(n int) int {
 	c.l.act(func() {
 		c.out.room += n
 		c.send()
-		socket{c}.Dirty()
+		c.dirty = true
 	})
 	return int(c.out.sent - before)
 }
@@ -92,7 +93,7 @@ func (c *Channel) Unstall() {
 	c.l.act(func() {
 		c.out.stalled = false
 		c.send()
-		socket{c}.Dirty()
+		c.dirty = true
 	})
 }
 
@@ -113,7 +114,7 @@ func (c *Channel) SetPending(n int) {
 	c.l.act(func() {
 		c.out.extra += n - c.Pending()
 		c.judgePending()
-		socket{c}.Dirty()
+		c.dirty = true
 	})
 }
 
@@ -144,7 +145,7 @@ func (c *Channel) write(msg any) error {
 	c.out.tail = nil
 	var b *buffer.Buf
 	if buf, ok := msg.(*buffer.Buf); ok {
-		b = buf.Retain()
+		b = buf.Slice(0, n).Detach() // a view of its own: the caller may go on consuming
 	} else {
 		b = c.l.pool.Get(n)
 		if s, ok := msg.(string); ok {
@@ -204,13 +205,18 @@ func (c *Channel) endTurnFlush() {
 	if !c.out.flush {
 		return
 	}
-	c.out.flush = false
-	c.pipe.FlushOuts()
-	if c.pipe.HasFlushHandlers() {
-		c.pipe.FireFlush()
+	more := !c.pipe.FlushOuts()
+	c.out.flush = more
+	if !c.pipe.HasFlushHandlers() {
+		c.send()
 		return
 	}
-	c.send()
+	c.out.flushed = false
+	c.pipe.FireFlush()
+	c.out.flush = more // what a FlushHandler writes goes with this flush, it does not ask for another
+	if c.out.flushed {
+		c.send()
+	}
 }
 
 // send gives the kernel what it takes.
@@ -247,7 +253,7 @@ func (c *Channel) send() {
 	}
 	c.judgePending()
 	if len(o.waits) > 0 {
-		socket{c}.Dirty()
+		c.dirty = true
 	}
 }
 
@@ -300,7 +306,7 @@ func (c *Channel) judgePending() {
 	switch n := c.Pending(); {
 	case o.below && n > c.cfg.WriteHighBytes, !o.below && n < c.cfg.WriteLowBytes:
 		o.below = !o.below
-		socket{c}.Dirty()
+		c.dirty = true
 	}
 }
 

@@ -149,7 +149,7 @@ func (q *poster) drain() {
 	for range n {
 		q.runOne()
 	}
-	socket{q.c}.Dirty() // publishes
+	q.c.dirty = true // publishes
 }
 
 func (q *poster) runOne() {

@@ -28,6 +28,7 @@ func (s socket) Tail(n int) *buffer.Buf { return s.c.tailBlock(n) }
 // Flush sends what is queued now.
 func (s socket) Flush() {
 	s.c.op("flush")
+	s.c.out.flushed = true
 	if s.c.state == stateActive {
 		s.c.send()
 	}
@@ -37,7 +38,7 @@ func (s socket) Flush() {
 func (s socket) Flushed(fn func(error)) {
 	o := &s.c.out
 	o.waits = append(o.waits, flushed{at: o.sent + uint64(s.c.Queued()), fn: fn})
-	s.Dirty()
+	s.c.dirty = true
 }
 
 // CloseWrite sends what is queued, then FIN.
@@ -83,7 +84,7 @@ func (s socket) Close(cause error) {
 	c.state = stateClosing
 	c.in.drop()
 	c.closing.Reset(c.cfg.CloseTimeout)
-	s.Dirty()
+	c.dirty = true
 }
 
 // Abort closes at once.
@@ -116,7 +117,7 @@ func (s socket) StartReading() {
 func (s socket) GrantChanged() {
 	if s.c.in.noGrant {
 		s.c.in.noGrant = false
-		s.Dirty()
+		s.c.dirty = true
 	}
 }
 

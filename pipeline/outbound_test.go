@@ -1,0 +1,323 @@
+package pipeline_test
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirnet/weir/buffer"
+	"github.com/weirnet/weir/pipeline"
+	"github.com/weirnet/weir/pipeline/pipelinetest"
+)
+
+// wrap frames what is written with brackets of its own.
+type wrap string
+
+func (w wrap) Write(ctx *pipeline.Context, msg any) error {
+	return ctx.WriteBytes([]byte(w[:1]), []byte(text(msg)), []byte(w[1:]))
+}
+
+// chainOf answers a channel whose handler "app" has these before it.
+func chainOf(t *testing.T, before ...any) (*pipelinetest.Channel, *pipeline.Context) {
+	ch := pipelinetest.New(t, append(before, pipelinetest.Named("app", &sink{}))...)
+	return ch, ch.Context("app")
+}
+
+func TestWriteTakesAnyBytes(t *testing.T) {
+	ch, app := chainOf(t)
+	kept := ch.Loop().Pool().Get(16)
+	kept.AppendString("buf ")
+	var scratch buffer.Buf
+	ch.Do(func() {
+		assert.NoError(t, app.Write(kept))
+		assert.NoError(t, app.Write(kept.Scratch(&scratch, 0, 3)))
+		assert.NoError(t, app.Write([]byte("slice ")))
+		assert.NoError(t, app.Write("string"))
+		assert.ErrorIs(t, app.Write(7), pipeline.ErrMessageType)
+	})
+	assert.Equal(t, "buf bufslice string", ch.OutboundString())
+	assert.Equal(t, "buf ", string(kept.Bytes()), "the caller keeps its own")
+	kept.Release()
+}
+
+func TestWriteOnClosedChannelLeavesOwnershipAlone(t *testing.T) {
+	for name, before := range map[string][]any{"direct": nil, "through encoders": {pass{}, wrap("[]")}} {
+		t.Run(name, func(t *testing.T) {
+			ch, app := chainOf(t, before...)
+			b := ch.Loop().Pool().Get(16)
+			b.AppendString("x")
+			ch.Do(func() {
+				app.Abort(errTest)
+				for _, err := range []error{app.Write(b), app.WriteBytes([]byte("x")), app.WriteBytes(), app.Flush(), app.CloseWrite()} {
+					assert.ErrorIs(t, err, pipeline.ErrClosed)
+					assert.ErrorIs(t, err, errTest, "and says why")
+				}
+				app.Out().AppendString("thrown away")
+			})
+			assert.Equal(t, "x", string(b.Bytes()))
+			b.Release() // Finish finds a second release or a leak
+			assert.Empty(t, ch.Outbound())
+		})
+	}
+}
+
+func TestWriteBytesGoesThroughEncodersAsOneMessagePerTurn(t *testing.T) {
+	ch, app := chainOf(t, wrap("[]"))
+	ch.Do(func() {
+		assert.NoError(t, app.WriteBytes([]byte("a"), nil, []byte("b")))
+		assert.NoError(t, app.WriteBytes())
+		app.Out().AppendByte('c')
+		app.Out().AppendByte('d')
+	})
+	assert.Equal(t, "[abcd]", ch.OutboundString())
+	ch.Do(func() { assert.NoError(t, app.WriteBytes([]byte("e"))) })
+	assert.Equal(t, "[e]", ch.OutboundString())
+}
+
+func TestOpenOutputGoesBeforeWhatComesAfterIt(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		after func(app *pipeline.Context) error
+		want  string
+		ops   []string
+	}{
+		{"Write", func(app *pipeline.Context) error { return app.Write("w") }, "[out][w]", []string{"flush"}},
+		{"Flush", (*pipeline.Context).Flush, "[out]", []string{"flush", "flush"}},
+		{"CloseWrite", (*pipeline.Context).CloseWrite, "[out]", []string{"close-write", "flush"}},
+		{"Close", (*pipeline.Context).Close, "[out]", []string{"close"}},
+		{"end of turn", func(*pipeline.Context) error { return nil }, "[out]", []string{"flush"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ch, app := chainOf(t, wrap("[]"), onFlush((*pipeline.Context).Flush))
+			ch.Operations()
+			ch.Do(func() {
+				assert.NoError(t, app.WriteBytes([]byte("out")))
+				assert.NoError(t, c.after(app))
+			})
+			assert.Equal(t, c.want, ch.OutboundString())
+			var ops []string
+			for _, op := range ch.Operations() {
+				if !strings.HasPrefix(op, "write") {
+					ops = append(ops, op)
+				}
+			}
+			assert.Equal(t, c.ops, ops[:len(c.ops)]) // the close goes on behind that
+		})
+	}
+}
+
+func TestOutputOfSeveralContextsKeepsItsOrder(t *testing.T) {
+	// Each writes when told to; the encoders before it must see the bytes in the order of the calls.
+	names := []string{"a", "b", "c", "d"}
+	build := func(t *testing.T) *pipelinetest.Channel {
+		return pipelinetest.New(t, pipelinetest.Named("a", &sink{}), wrap("()"), pipelinetest.Named("b", &sink{}),
+			pipelinetest.Named("c", pass{}), pipelinetest.Named("d", &sink{}))
+	}
+	strip := strings.NewReplacer("(", "", ")", "")
+	for mask := range 1 << 8 {
+		ch := build(t)
+		var want strings.Builder
+		ch.Do(func() {
+			for i := range 4 {
+				ctx := ch.Context(names[mask>>(2*i)&3])
+				fmt.Fprint(&want, i)
+				var err error
+				switch i % 3 {
+				case 0:
+					err = ctx.WriteBytes(fmt.Append(nil, i))
+				case 1:
+					ctx.Out().AppendString(fmt.Sprint(i))
+				default:
+					err = ctx.Write(fmt.Sprint(i))
+				}
+				if !assert.NoError(t, err) {
+					return
+				}
+			}
+		})
+		require.Equal(t, want.String(), strip.Replace(ch.OutboundString()), "mask %b", mask)
+		ch.Finish()
+	}
+}
+
+func TestStackedEncodersCoalesce(t *testing.T) {
+	// A codec that gathers its frames before a layer like TLS: one record for all of the turn, not one for each.
+	ch, app := chainOf(t, wrap("[]"), wrap("()"))
+	ch.Do(func() {
+		for range 3 {
+			assert.NoError(t, app.Write("x"))
+		}
+	})
+	assert.Equal(t, "[(x)(x)(x)]", ch.OutboundString())
+}
+
+func TestOpenOutputIsBounded(t *testing.T) {
+	const limit = 64 << 10
+	for _, c := range []struct {
+		size     int
+		messages int // in one turn with one byte more
+	}{
+		{limit - 2, 1},
+		{limit - 1, 1},
+		{limit, 2},
+		{limit + 1, 2},
+	} {
+		t.Run(fmt.Sprint(c.size), func(t *testing.T) {
+			var sizes []int
+			count := onWrite(func(ctx *pipeline.Context, msg any) error {
+				sizes = append(sizes, len(text(msg)))
+				return ctx.Write(msg)
+			})
+			for name, add := range map[string]func(app *pipeline.Context, n int){
+				"WriteBytes": func(app *pipeline.Context, n int) { check(app.WriteBytes(make([]byte, n))) },
+				"Out":        func(app *pipeline.Context, n int) { app.Out().Append(make([]byte, n)) },
+			} {
+				sizes = nil
+				ch, app := chainOf(t, count)
+				ch.Do(func() {
+					add(app, c.size)
+					add(app, 1)
+				})
+				assert.Len(t, sizes, c.messages, name)
+				assert.Len(t, ch.Outbound(), c.size+1, name)
+			}
+		})
+	}
+}
+
+func TestWriteBytesOfAnySizeArrives(t *testing.T) {
+	const limit = 64 << 10
+	whole := make([]byte, 3*limit)
+	for i := range whole {
+		whole[i] = byte(i * 7 >> 3)
+	}
+	for _, before := range [][]any{nil, {pass{}}} {
+		for _, n := range []int{0, 1, limit - 1, limit, limit + 1, 2 * limit, 3 * limit} {
+			for _, pieces := range []int{1, 2, 3, 100} {
+				ch, app := chainOf(t, before...)
+				var b [][]byte
+				for i := range pieces {
+					b = append(b, whole[i*n/pieces:(i+1)*n/pieces])
+				}
+				ch.Do(func() { assert.NoError(t, app.WriteBytes(b...)) })
+				require.True(t, bytes.Equal(whole[:n], ch.Outbound()), "%d bytes in %d pieces", n, pieces)
+				ch.Finish()
+			}
+		}
+	}
+}
+
+func TestWriteAfterCloseWriteFails(t *testing.T) {
+	for name, before := range map[string][]any{"direct": nil, "through encoders": {pass{}}} {
+		t.Run(name, func(t *testing.T) {
+			ch, app := chainOf(t, append(before, onReadClosed(func(*pipeline.Context) error { return nil }))...)
+			ch.Do(func() {
+				assert.NoError(t, app.WriteBytes([]byte("x")))
+				assert.NoError(t, app.CloseWrite())
+				assert.ErrorIs(t, app.WriteBytes([]byte("y")), pipeline.ErrClosed)
+				assert.ErrorIs(t, app.Write("y"), pipeline.ErrClosed)
+				assert.ErrorIs(t, app.CloseWrite(), pipeline.ErrClosed)
+				app.Out().AppendString("thrown away")
+				assert.True(t, app.Open())
+			})
+			assert.Equal(t, "x", ch.OutboundString())
+			assert.True(t, ch.FinSent())
+		})
+	}
+}
+
+func TestFlushedCoversOpenOutput(t *testing.T) {
+	ch, app := chainOf(t, wrap("[]"))
+	ch.Stall()
+	var got []string
+	ch.Do(func() {
+		assert.NoError(t, app.WriteBytes([]byte("abc")))
+		app.Flushed(func(err error) { got = append(got, fmt.Sprint("first ", err)) })
+		assert.NoError(t, app.WriteBytes([]byte("d")))
+		app.Flushed(func(err error) { got = append(got, fmt.Sprint("second ", err)) })
+	})
+	assert.Equal(t, 4, ch.Drain(4))
+	assert.Empty(t, got)
+	assert.Equal(t, 1, ch.Drain(1))
+	assert.Equal(t, []string{"first <nil>"}, got)
+	ch.Drain(100)
+	assert.Equal(t, []string{"first <nil>", "second <nil>"}, got)
+	assert.Equal(t, "[abc][d]", ch.OutboundString())
+}
+
+func TestFlushedAnswersTheErrorOfOpenOutput(t *testing.T) {
+	ch, app := chainOf(t, onWrite(func(*pipeline.Context, any) error { return errTest }))
+	var got []error
+	ch.Do(func() {
+		assert.NoError(t, app.WriteBytes([]byte("x")))
+		app.Flushed(func(err error) { got = append(got, err) })
+		assert.Empty(t, got, "never from inside the call")
+	})
+	assert.Equal(t, []error{errTest}, got)
+}
+
+func TestErrorOfOwnOpenOutputIsAnswered(t *testing.T) {
+	for name, call := range map[string]func(app *pipeline.Context) error{
+		"Write":      func(app *pipeline.Context) error { return app.Write("y") },
+		"Flush":      (*pipeline.Context).Flush,
+		"CloseWrite": (*pipeline.Context).CloseWrite,
+		"WriteBytes": func(app *pipeline.Context) error { return app.WriteBytes(make([]byte, 64<<10)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			ch, app := chainOf(t, onWrite(func(*pipeline.Context, any) error { return errTest }))
+			ch.Do(func() {
+				assert.NoError(t, app.WriteBytes([]byte("x")))
+				assert.Equal(t, errTest, call(app))
+			})
+			assert.Empty(t, ch.Outbound(), "what would have come after it was not written")
+			assert.True(t, ch.Open(), "and nobody else was told")
+		})
+	}
+}
+
+func TestOutputThatFailsForeverDoesNotHoldTheLoopUp(t *testing.T) {
+	// Its error handler writes, which fails, which its error handler answers by writing.
+	calls := 0
+	ch := newBare(onWrite(func(*pipeline.Context, any) error { return errTest }),
+		pipelinetestNamedApp(func(ctx *pipeline.Context, _ error) error {
+			calls++
+			return ctx.WriteBytes([]byte("sorry"))
+		}))
+	check(ch.pipe.Context("onError").WriteBytes([]byte("x")))
+	dirty := ch.dirty
+	ch.pipe.FlushOuts()
+	assert.Equal(t, 64, calls)
+	assert.Greater(t, ch.dirty, dirty, "and it goes on in the next turn")
+	ch.pipe.RemoveAll()
+	assert.Zero(t, ch.pool.Outstanding())
+}
+
+func pipelinetestNamedApp(f func(*pipeline.Context, error) error) any { return onError(f) }
+
+func TestPanicInEncoderLeaksNothing(t *testing.T) {
+	ch, app := chainOf(t, onWrite(func(*pipeline.Context, any) error { panic("boom") }))
+	assert.Panics(t, func() {
+		ch.Do(func() {
+			check(app.WriteBytes([]byte("x")))
+			_ = app.Flush()
+		})
+	})
+	ch.Abort(errTest)
+	assert.Zero(t, ch.Loop().Pool().Outstanding())
+}
+
+func TestAbortDropsOpenOutput(t *testing.T) {
+	ch, app := chainOf(t, wrap("[]"))
+	ch.Do(func() {
+		check(app.WriteBytes([]byte("x")))
+		app.Out().AppendByte('y')
+		app.Abort(errTest)
+	})
+	assert.Empty(t, ch.Outbound())
+	assert.Zero(t, ch.Loop().Pool().Outstanding())
+	assert.Equal(t, errTest, ch.Cause())
+}
