@@ -167,7 +167,7 @@ func (s sock) reset() *call {
 // blockedSend sends more than every buffer on the way holds and takes turns until nothing moves any more.
 func (s sock) blockedSend(seed uint64) (*call, []byte) {
 	s.e.r.Helper()
-	p := payload(seed, 16<<20)
+	p := payload(seed, 4<<20)
 	c := s.sendPieces(p, 256<<10)
 	s.e.r.quiet()
 	if c.done {

@@ -1,0 +1,178 @@
+package transporttest
+
+import (
+	"errors"
+	"net"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/weirnet/weir/transport"
+)
+
+func socketClaims() []claim {
+	claims := []claim{
+		{name: "Control runs its function with the socket's descriptor and answers its error", run: controlRuns},
+		{name: "the Control hook of Listen runs between socket and bind", run: controlListen},
+		{name: "the Control hook of Connect runs between socket and connect", run: controlConnect},
+		{name: "an error of a Control hook fails Listen and Connect and leaves nothing open", run: controlFails},
+		{name: "SocketConfig applies to connecting and to accepted sockets", run: socketConfig},
+		{name: "an adopted listener is duplicated: the original stays its owner's", run: listenerAdopted},
+	}
+	for i := range claims {
+		claims[i].needs = needsControl
+	}
+	return claims
+}
+
+// option reads a socket option.
+func (s sock) option(level, name int) int {
+	s.e.r.Helper()
+	value := 0
+	s.e.r.must("Control", s.e.tr.Control(s.h, func(fd uintptr) (err error) {
+		value, err = syscall.GetsockoptInt(int(fd), level, name)
+		return err
+	}))
+	return value
+}
+
+func controlRuns(r *rig) {
+	l := r.link()
+	if kind := l.a.option(syscall.SOL_SOCKET, syscall.SO_TYPE); kind != syscall.SOCK_STREAM {
+		r.Fatalf("the descriptor is a socket of type %d", kind)
+	}
+	bad := errors.New("bad")
+	r.wantErr("Control", l.a.e.tr.Control(l.a.h, func(uintptr) error { return bad }), bad)
+}
+
+func controlListen(r *rig) {
+	cfg := r.address()
+	ran := 0
+	cfg.Control = func(network, address string, c syscall.RawConn) error {
+		ran++
+		if network != "tcp4" && network != "tcp" || address == "" {
+			r.Errorf("Control of %q %q", network, address)
+		}
+		return c.Control(func(fd uintptr) {
+			// Before bind(2) a socket has no port.
+			if sa, err := syscall.Getsockname(int(fd)); err != nil || sa.(*syscall.SockaddrInet4).Port != 0 {
+				r.Errorf("the socket is bound already: %v, %v", sa, err)
+			}
+			r.must("setsockopt", syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_PRIORITY, 3))
+		})
+	}
+	h := r.server().listenOn(cfg)
+	if ran != 1 {
+		r.Fatalf("Control ran %d times", ran)
+	}
+	if n := (sock{r.server(), h}).option(syscall.SOL_SOCKET, syscall.SO_PRIORITY); n != 3 {
+		r.Fatalf("what Control set is %d", n)
+	}
+}
+
+func controlConnect(r *rig) {
+	h := r.server().listen(transport.SocketConfig{})
+	acc := r.server().accept(h)
+	dial := r.server().dialConfig(h, transport.SocketConfig{})
+	ran := 0
+	dial.Control = func(_, address string, c syscall.RawConn) error {
+		ran++
+		if address != dial.Address {
+			r.Errorf("Control of %q, want %q", address, dial.Address)
+		}
+		return c.Control(func(fd uintptr) {
+			if _, err := syscall.Getpeername(int(fd)); !errors.Is(err, syscall.ENOTCONN) {
+				r.Errorf("the socket is connected already: %v", err)
+			}
+			r.must("setsockopt", syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_PRIORITY, 3))
+		})
+	}
+	con := r.client().connect(dial)
+	r.done(con)
+	r.must("Connect", con.err)
+	if n := (sock{r.client(), con.handle()}).option(syscall.SOL_SOCKET, syscall.SO_PRIORITY); n != 3 || ran != 1 {
+		r.Fatalf("Control ran %d times, what it set is %d", ran, n)
+	}
+	r.until("the connection", func() bool { return len(acc.conns) == 1 })
+}
+
+func controlFails(r *rig) {
+	bad := errors.New("bad")
+	fail := func(string, string, syscall.RawConn) error { return bad }
+	h := r.server().listen(transport.SocketConfig{})
+	cfg := r.address()
+	cfg.Control = fail
+	_, err := r.server().tr.Listen(cfg)
+	r.wantErr("Listen", err, bad)
+	dial := r.server().dialConfig(h, transport.SocketConfig{})
+	dial.Control = fail
+	con := r.client().connect(dial)
+	r.done(con)
+	r.wantErr("Connect", con.err, bad)
+	if s, c := r.server().tr.Stats().Open, r.client().tr.Stats().Open; s != 1 || c != 0 {
+		r.Fatalf("%d and %d open", s, c)
+	}
+}
+
+func socketConfig(r *rig) {
+	const tcp = syscall.IPPROTO_TCP
+	for _, l := range r.links(2, transport.SocketConfig{}) {
+		for _, s := range []sock{l.a, l.b} {
+			if s.option(tcp, syscall.TCP_NODELAY) == 0 {
+				r.Errorf("TCP_NODELAY is off by default")
+			}
+			if s.option(syscall.SOL_SOCKET, syscall.SO_KEEPALIVE) != 0 {
+				r.Errorf("SO_KEEPALIVE is on by default")
+			}
+		}
+	}
+	cfg := transport.SocketConfig{
+		Delay: true, SendBufferBytes: 20_000, ReceiveBufferBytes: 30_000,
+		KeepAlive: net.KeepAliveConfig{Enable: true, Idle: 77 * time.Second, Interval: 33 * time.Second, Count: 5},
+	}
+	for _, l := range r.links(2, cfg) {
+		for _, s := range []sock{l.a, l.b} {
+			// socket(7): the kernel doubles the sizes of buffers.
+			for _, want := range [][3]int{
+				{tcp, syscall.TCP_NODELAY, 0},
+				{syscall.SOL_SOCKET, syscall.SO_SNDBUF, 40_000},
+				{syscall.SOL_SOCKET, syscall.SO_RCVBUF, 60_000},
+				{syscall.SOL_SOCKET, syscall.SO_KEEPALIVE, 1},
+				{tcp, syscall.TCP_KEEPIDLE, 77},
+				{tcp, syscall.TCP_KEEPINTVL, 33},
+				{tcp, syscall.TCP_KEEPCNT, 5},
+			} {
+				if got := s.option(want[0], want[1]); got != want[2] {
+					r.Errorf("transport %d: option %d of level %d is %d, want %d", s.e.index, want[1], want[0], got, want[2])
+				}
+			}
+		}
+	}
+}
+
+func listenerAdopted(r *rig) {
+	original, err := net.Listen("tcp", "127.0.0.1:0")
+	r.must("net.Listen", err)
+	defer original.Close()
+	h := r.server().listenOn(transport.ListenConfig{Listener: original.(*net.TCPListener)})
+	if addr := r.server().tr.LocalAddr(h).String(); addr != original.Addr().String() {
+		r.Fatalf("the adopted listener says %s, the original %s", addr, original.Addr())
+	}
+	l := r.linksTo(r.client(), r.server(), h, 1, transport.SocketConfig{})[0]
+	r.runFlows(r.flow(l.a, l.b, 1, 1000))
+	r.done(r.server().close(h))
+	// The original still listens: a connection in its backlog is accepted by its owner.
+	var accepted atomic.Bool
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		if c, err := original.Accept(); err == nil {
+			accepted.Store(true)
+			c.Close()
+		}
+	}()
+	con := r.client().connect(&transport.DialConfig{Network: "tcp", Address: original.Addr().String()})
+	r.done(con)
+	r.until("the owner's Accept", accepted.Load)
+	<-over
+}
