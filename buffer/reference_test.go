@@ -363,6 +363,20 @@ func TestExclusiveTellsTheSoleHolder(t *testing.T) {
 	assert.True(t, foreign.Exclusive(), "it was copied")
 }
 
+func TestSameBlockLooksThroughViews(t *testing.T) {
+	b, other := buffer.Wrap([]byte("abc")), buffer.Wrap([]byte("abc"))
+	v, w := b.Slice(0, 1), b.Slice(2, 1)
+	var s buffer.Buf
+	for _, x := range []*buffer.Buf{b, v, w, b.Scratch(&s, 0, 2)} {
+		assert.True(t, x.SameBlock(b))
+		assert.True(t, b.SameBlock(x))
+		assert.True(t, x.SameBlock(w))
+		assert.False(t, x.SameBlock(other))
+	}
+	v.AppendByte('d')
+	assert.False(t, v.SameBlock(b), "it moved out")
+}
+
 func TestDetachOutsideALenderAnswersTheSame(t *testing.T) {
 	p := buffer.NewPool(buffer.PoolConfig{})
 	b := p.Get(1024)

@@ -1,0 +1,9 @@
+// Package flow holds flow-control algorithms as plain values on an explicit clock: a level with hysteresis, a token
+// bucket and a back-off. Nothing here reads a clock, starts a goroutine or locks: a value belongs to whoever holds it,
+// usually one event loop, and time is a time.Duration since some fixed point that never goes backwards.
+package flow
+
+import "errors"
+
+// ErrConfig answers a configuration that cannot work; it is wrapped with the values.
+var ErrConfig = errors.New("flow: invalid configuration")
