@@ -1,0 +1,41 @@
+//go:build linux
+
+package epoll
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirnet/weir/transport"
+	"github.com/weirnet/weir/transport/transporttest"
+)
+
+// TestConformance runs the suite of all transports, also with bounds so small that every path between turns is taken.
+func TestConformance(t *testing.T) {
+	for _, v := range []struct {
+		name string
+		cfg  Config
+	}{
+		{"defaults", Config{}},
+		{"raw", Config{Raw: true}},
+		{"tiny", Config{ReceivesPerWait: 1, AcceptsPerWait: 1, SendBytesPerTurn: 1000, ReceiveBlockBytes: 256}},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			transporttest.Run(t, transporttest.Factory{
+				Name:       "epoll",
+				Features:   transporttest.All(),
+				BlockBytes: v.cfg.ReceiveBlockBytes,
+				Open: func(tb testing.TB, n int) []transport.Transport {
+					trs := make([]transport.Transport, n)
+					for i := range trs {
+						tr, err := Open(v.cfg)
+						require.NoError(tb, err)
+						trs[i] = tr
+					}
+					return trs
+				},
+			})
+		})
+	}
+}
