@@ -12,6 +12,7 @@ func cancelClaims() []claim {
 	return []claim{
 		{name: "Cancel ends a Recv, and the next one works", run: cancelRecv},
 		{name: "Cancel works in the same turn as its target's Submit", run: cancelAtOnce},
+		{name: "what a cancelled Recv had received is delivered before it ends", run: cancelRecvDelivers},
 		{name: "a cancelled Recv loses no byte, whenever the Cancel comes", run: cancelRecvLosesNothing},
 		{name: "Cancel ends an Accept", run: cancelAccept},
 		{name: "Cancel ends a WatchClose", run: cancelWatch},
@@ -61,6 +62,32 @@ func cancelAtOnce(r *rig) {
 		r.settled(cancel, recv)
 	}
 	r.runFlows(r.flow(l.a, l.b, 1, 1000))
+}
+
+func cancelRecvDelivers(r *rig) {
+	l := r.link()
+	want := payload(1, 4*r.f.BlockBytes)
+	send := l.a.send(want)
+	r.quiet()
+	recv := l.b.recv(0)
+	one := make([]transport.Completion, 0, 1)
+	r.until("the first bytes", func() bool {
+		out, err := l.b.e.tr.Wait(one, shortWait)
+		r.must("Wait", err)
+		for i := range out {
+			l.b.e.record(&out[i])
+		}
+		return len(recv.data) > 0
+	})
+	cancel := l.b.e.cancel(recv)
+	r.done(cancel, recv)
+	r.settled(cancel, recv)
+	r.wantErr("the Recv", recv.err, transport.ErrCanceled)
+	r.prefix("bytes of the cancelled Recv", recv.data, want)
+	rest := l.b.recv(0)
+	r.done(send)
+	r.done(l.a.closeWrite(), rest)
+	r.same("bytes of both Recvs", append(recv.data, rest.data...), want)
 }
 
 func cancelRecvLosesNothing(r *rig) {

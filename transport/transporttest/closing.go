@@ -260,21 +260,24 @@ func statsAddUp(r *rig) {
 }
 
 func closeTransport(r *rig) {
-	l := r.links(4, smallBuffers)
+	l := r.links(6, smallBuffers)
 	h := r.server().listen(transport.SocketConfig{})
-	r.server().accept(h)
 	dial := r.server().dialConfig(h, transport.SocketConfig{})
 	send, _ := l[0].b.blockedSend(1)
-	l[0].b.recv(0)
-	l[1].b.recv(0)
-	l[1].a.send(payload(2, 1<<20))
-	l[2].b.watch()
-	l[2].a.close()
+	for i := 1; i < 4; i++ {
+		l[i].a.send(payload(2, 1<<20))
+	}
+	r.quiet()
+	for i := range 4 {
+		l[i].b.recv(0)
+	}
+	l[4].b.watch()
+	l[4].a.close()
+	l[5].b.close()
+	r.server().accept(h)
 	r.client().connect(dial)
-	l[3].b.close()
 	r.server().connect(dial)
-	r.server().someCompletions(10)
-	// One Wait that may leave completions with data behind.
+	// One Wait that leaves completions with data behind.
 	one := make([]transport.Completion, 0, 1)
 	out, err := r.server().tr.Wait(one, shortWait)
 	r.must("Wait", err)

@@ -33,6 +33,7 @@ type call struct {
 	own   []*buffer.Buf // released after the end
 	keep  bool          // Recv: data is retained in bufs instead of copied to data
 	hold  bool          // Recv: the Bufs are held in bufs as they come, without Retain
+	drop  bool          // Recv: the data is only counted
 	count int           // completions
 	done  bool
 	size  int // bytes to send
@@ -199,9 +200,11 @@ func (e *end) received(p *call, b *buffer.Buf) {
 		p.bufs = append(p.bufs, b)
 		return
 	}
-	if p.keep {
+	switch {
+	case p.drop:
+	case p.keep:
 		p.bufs = append(p.bufs, b.Retain())
-	} else {
+	default:
 		p.data = append(p.data, b.Bytes()...)
 	}
 	b.Release()

@@ -332,7 +332,9 @@ func pausedDoesNotSpin(r *rig) {
 		for _, watched := range []bool{false, true} {
 			l := r.link()
 			first := l.b.recv(1)
-			r.done(l.a.send(payload(1, 2*r.f.BlockBytes)), first)
+			r.done(l.a.send(payload(1, 1)), first)
+			// Few enough bytes that FIN is not stuck behind them.
+			r.done(l.a.send(payload(2, 2000)))
 			var watch *call
 			if watched {
 				watch = l.b.watch()

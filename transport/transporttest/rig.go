@@ -93,7 +93,9 @@ func (r *rig) within(cond func() bool) bool {
 // done takes turns until all the calls have ended.
 func (r *rig) done(calls ...*call) {
 	r.Helper()
-	r.until("the end of "+describe(calls), func() bool { return allDone(calls) })
+	if !r.within(func() bool { return allDone(calls) }) {
+		r.Fatalf("%s: waited in vain for the end of: %s\n%s", r.f.Name, describe(calls), r.state())
+	}
 }
 
 func allDone(calls []*call) bool {

@@ -17,6 +17,7 @@ func socketClaims() []claim {
 		{name: "the Control hook of Connect runs between socket and connect", run: controlConnect},
 		{name: "an error of a Control hook fails Listen and Connect and leaves nothing open", run: controlFails},
 		{name: "SocketConfig applies to connecting and to accepted sockets", run: socketConfig},
+		{name: "an Accept without descriptors left fails with EMFILE, and a later one loses no connection", run: acceptNoDescriptors},
 		{name: "an adopted listener is duplicated: the original stays its owner's", run: listenerAdopted},
 	}
 	for i := range claims {
@@ -148,6 +149,41 @@ func socketConfig(r *rig) {
 			}
 		}
 	}
+}
+
+func acceptNoDescriptors(r *rig) {
+	h := r.server().listen(transport.SocketConfig{})
+	acc := r.server().accept(h)
+	dial := r.server().dialConfig(h, transport.SocketConfig{})
+	r.done(r.client().connect(dial))
+	r.until("a connection", func() bool { return len(acc.conns) == 1 })
+	r.done(r.server().cancel(acc), acc)
+	r.done(r.client().connect(dial), r.client().connect(dial))
+
+	restore := r.exhaustDescriptors()
+	defer restore()
+	for range 3 {
+		acc = r.server().accept(h)
+		r.done(acc)
+		r.wantErr("Accept", acc.err, syscall.EMFILE)
+	}
+	r.spins(r.server(), "connections wait that cannot be accepted")
+	restore()
+	acc = r.server().accept(h)
+	r.until("the connections that waited", func() bool { return len(acc.conns) == 2 })
+}
+
+// exhaustDescriptors lowers RLIMIT_NOFILE to the lowest descriptor that is free (getrlimit(2)) and answers how to undo
+// it, once or more often.
+func (r *rig) exhaustDescriptors() (restore func()) {
+	r.Helper()
+	var old syscall.Rlimit
+	r.must("getrlimit", syscall.Getrlimit(syscall.RLIMIT_NOFILE, &old))
+	free, err := syscall.Dup(1)
+	r.must("dup", err)
+	r.must("close", syscall.Close(free))
+	r.must("setrlimit", syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: uint64(free), Max: old.Max}))
+	return func() { r.must("setrlimit", syscall.Setrlimit(syscall.RLIMIT_NOFILE, &old)) }
 }
 
 func listenerAdopted(r *rig) {

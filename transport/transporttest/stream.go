@@ -12,6 +12,7 @@ func streamClaims() []claim {
 		{name: "many connections do not mix their bytes", run: manyConnections},
 		{name: "both ends of a connection may be on one transport", run: oneTransport},
 		{name: "bytes that came before the Recv are received", run: receiveLater},
+		{name: "a connection that floods keeps no other waiting", run: floodStarvesNobody},
 		{name: "many small sends, one after the other, arrive in order", run: smallSends},
 	}
 }
@@ -107,4 +108,32 @@ func smallSends(r *rig) {
 	}
 	r.done(recv)
 	r.same("bytes", recv.data, want)
+}
+
+func floodStarvesNobody(r *rig) {
+	l := r.links(9, transport.SocketConfig{})
+	drain := l[0].b.recv(0)
+	drain.drop = true
+	wave := payload(1, 512<<10)
+	flood := l[0].a.send(wave)
+	var flows []*flow
+	for i, calm := range l[1:] {
+		flows = append(flows, r.flow(calm.a, calm.b, uint64(i), 2000), r.flow(calm.b, calm.a, uint64(i), 2000))
+	}
+	over := 0
+	r.until("the bytes of the calm connections", func() bool {
+		if flood.done {
+			flood = l[0].a.send(wave)
+		}
+		over = 0
+		for _, f := range flows {
+			if f.step() {
+				over++
+			}
+		}
+		return over == len(flows)
+	})
+	for _, f := range flows {
+		r.same("bytes received", f.recv.data, f.want)
+	}
 }
