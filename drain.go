@@ -1,0 +1,150 @@
+package weir
+
+import (
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/weirnet/weir/channel"
+	"github.com/weirnet/weir/loop"
+)
+
+const (
+	// quietTurns is how many turns in a row must bring no new connection before a listener is closed; a turn may hand out
+	// what an earlier one has found, so one is not enough.
+	quietTurns = 4
+	// sweepTurns and sweepTime bound that: under a steady stream of connections there is no quiet turn.
+	sweepTurns = 256
+	sweepTime  = 500 * time.Millisecond
+	// tellPerTurn is how many channels one turn tells to shut down.
+	tellPerTurn = 256
+)
+
+// drain is an agent's orderly end. It belongs to the loop.
+//
+// First accepting goes on until the kernel's queues are empty: closing a listener resets what waits in them. Then the
+// listeners are closed. Then each channel is told, and when the last has closed, done is called.
+type drain struct {
+	begun   bool // nothing new is listened on or dialed
+	waiting bool // all have been told
+	of      origin
+	done    func()
+	timer   *loop.Timer
+	step    func() // what the timer does
+
+	quiet, turns int
+	seen         uint64 // accepted, as of the last turn
+	until        time.Duration
+	closing      int // listeners
+	todo         []*channel.Channel
+}
+
+// drainAccepted ends listening and the accepted channels.
+func (a *agent) drainAccepted(done func()) {
+	d := &a.drain
+	if a.gone {
+		return
+	}
+	d.begun, d.of, d.done = true, fromAccept, done
+	d.timer = a.loop.NewTimer(a, func() { d.step() })
+	if len(a.listeners) == 0 {
+		a.tell()
+		return
+	}
+	d.seen, d.until = a.accepted.Load(), a.loop.Now()+sweepTime
+	d.next(a.sweep)
+}
+
+// drainDialed ends the dialed channels.
+func (a *agent) drainDialed(done func()) {
+	d := &a.drain
+	if a.gone {
+		return
+	}
+	d.of, d.done = fromDial, done
+	a.tell()
+}
+
+// next makes step run in the next turn, after its completions.
+func (d *drain) next(step func()) {
+	d.step = step
+	d.timer.Reset(0)
+}
+
+func (d *drain) stop() {
+	d.waiting = false
+	if d.timer != nil {
+		d.timer.Stop()
+	}
+}
+
+// sweep looks whether the last turn has accepted anything.
+func (a *agent) sweep() {
+	d := &a.drain
+	d.turns++
+	d.quiet++
+	if n := a.accepted.Load(); n != d.seen {
+		d.seen, d.quiet = n, 0
+	}
+	if d.quiet < quietTurns && d.turns < sweepTurns && a.loop.Now() < d.until {
+		d.next(a.sweep)
+		return
+	}
+	d.closing = len(a.listeners)
+	for _, ln := range a.listeners {
+		ln.Close(func() {
+			if d.closing--; d.closing == 0 && !a.gone {
+				a.tell()
+			}
+		})
+	}
+	a.listeners = nil
+}
+
+// tell tells all channels of the origin to shut down, beginning with the next turn.
+func (a *agent) tell() {
+	d := &a.drain
+	d.todo = slices.Clone(a.channels[d.of].list)
+	d.next(a.tellSome)
+}
+
+func (a *agent) tellSome() {
+	d := &a.drain
+	for range tellPerTurn {
+		if len(d.todo) == 0 {
+			break
+		}
+		c := d.todo[0]
+		d.todo[0] = nil
+		d.todo = d.todo[1:]
+		a.shutDown(c)
+	}
+	if len(d.todo) > 0 {
+		d.next(a.tellSome)
+		return
+	}
+	d.todo = nil
+	d.waiting = true
+	a.drain.channelLeft(a)
+}
+
+// channelLeft is called whenever a channel has closed.
+func (d *drain) channelLeft(a *agent) {
+	if d.waiting && len(a.channels[d.of].list) == 0 {
+		d.waiting = false
+		d.done()
+	}
+}
+
+// shutDown tells one channel. A handler that panics here closes its own channel, as anywhere else.
+func (a *agent) shutDown(c *channel.Channel) {
+	defer func() {
+		if v := recover(); v != nil {
+			a.loop.Logger().Error("weir: handler panicked in ChannelShutdown, channel closed", "panic", v, "channel", c.ID(),
+				"stack", string(debug.Stack()))
+			c.Abort(fmt.Errorf("%w: in ChannelShutdown: %v", channel.ErrPanic, v))
+		}
+	}()
+	c.Shutdown()
+}

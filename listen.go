@@ -1,0 +1,260 @@
+package weir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"runtime/debug"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/weirnet/weir/channel"
+	"github.com/weirnet/weir/loop"
+	"github.com/weirnet/weir/transport"
+)
+
+// Listen listens on address, beside other listeners, and serves what connects; it answers the address, with the port that
+// the kernel has chosen when it was 0. Errors of the configuration come before anything is started. ErrServerClosed
+// after Shutdown or Close.
+//
+// network is "tcp", "tcp4", "tcp6" or "unix". The host is a literal address or a name, which stands for one of its
+// addresses, as with net.Listen; without a host it is all addresses, on "tcp" those of IPv4 and IPv6.
+//
+// On TCP every loop has a listener of its own (SO_REUSEPORT, with more than one loop) and the kernel spreads the
+// connections by a hash of their addresses: few connections may be spread unevenly. A Unix socket has one listener
+// from which every loop accepts: each connection wakes all idle loops on epoll, and the fastest has it.
+func (s *Server) Listen(network, address string) (net.Addr, error) {
+	e, err := s.begin("listen")
+	if err != nil {
+		return nil, err
+	}
+	literal, err := listenAddress(network, address)
+	if err != nil {
+		return nil, fmt.Errorf("weir: listen %s %s: %w", network, address, err)
+	}
+	cfg := transport.ListenConfig{
+		Network: network, Address: literal, Backlog: s.Backlog, Control: guarded(s.Control, s.logger()), Socket: s.Socket,
+	}
+	var addr net.Addr
+	if network == "unix" {
+		addr, err = s.listenUnix(e, cfg)
+	} else {
+		addr, err = s.listenTCP(e, cfg)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := s.opened(addr, nil); err != nil {
+		return nil, err
+	}
+	return addr, nil
+}
+
+// listenTCP opens a listener per loop. With port 0 the first one chooses the port of all.
+func (s *Server) listenTCP(e *engine, cfg transport.ListenConfig) (net.Addr, error) {
+	cfg.ReusePort = len(e.agents) > 1
+	first := e.agents[0]
+	ln, addr, err := s.listenFirst(first, cfg)
+	if err != nil {
+		return nil, err
+	}
+	if tcp, ok := addr.(*net.TCPAddr); ok {
+		host, _, _ := net.SplitHostPort(cfg.Address)
+		cfg.Address = net.JoinHostPort(host, strconv.Itoa(tcp.Port))
+	}
+	if err := s.listenOn(e.agents[1:], cfg); err != nil {
+		first.do(func() { first.closeListener(ln) })
+		return nil, err
+	}
+	return addr, nil
+}
+
+// listenUnix opens one listener, which all loops but the first adopt.
+func (s *Server) listenUnix(e *engine, cfg transport.ListenConfig) (net.Addr, error) {
+	first := e.agents[0]
+	if len(e.agents) == 1 {
+		_, addr, err := s.listenFirst(first, cfg)
+		return addr, err
+	}
+	var shared sharedSocket
+	defer shared.close()
+	hook := cfg.Control
+	cfg.Control = func(network, address string, c syscall.RawConn) error {
+		if err := shared.dup(c); err != nil {
+			return err
+		}
+		if hook != nil {
+			return hook(network, address, c)
+		}
+		return nil
+	}
+	ln, addr, err := s.listenFirst(first, cfg)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Control, cfg.Listener = nil, &shared
+	if err := s.listenOn(e.agents[1:], cfg); err != nil {
+		first.do(func() { first.closeListener(ln) })
+		return nil, err
+	}
+	return addr, nil
+}
+
+// listenFirst opens a listener on one loop.
+func (s *Server) listenFirst(a *agent, cfg transport.ListenConfig) (ln *channel.Listener, addr net.Addr, err error) {
+	err = a.call(context.Background(), func() (err error) {
+		if ln, err = a.listen(s, cfg); err == nil {
+			addr = ln.Addr()
+		}
+		return err
+	})
+	return ln, addr, listenError(cfg, err)
+}
+
+// listenOn opens a listener on each of the loops, or none.
+func (s *Server) listenOn(agents []*agent, cfg transport.ListenConfig) error {
+	listeners := make([]*channel.Listener, len(agents))
+	for i, a := range agents {
+		err := a.call(context.Background(), func() (err error) {
+			listeners[i], err = a.listen(s, cfg)
+			return err
+		})
+		if err == nil {
+			continue
+		}
+		for j, b := range agents[:i] {
+			b.do(func() { b.closeListener(listeners[j]) })
+		}
+		return listenError(cfg, err)
+	}
+	return nil
+}
+
+// listenError says what was listened on. A loop that goes away means that the server was closed, or will tell why from
+// Wait.
+func listenError(cfg transport.ListenConfig, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, ErrServerClosed), errors.Is(err, loop.ErrStopped):
+		return fmt.Errorf("weir: listen %s %s: %w", cfg.Network, cfg.Address, ErrServerClosed)
+	}
+	return fmt.Errorf("weir: listen %s %s: %w", cfg.Network, cfg.Address, err)
+}
+
+// listen opens a listener. Loop goroutine.
+func (a *agent) listen(s *Server, cfg transport.ListenConfig) (*channel.Listener, error) {
+	if a.gone || a.drain.begun {
+		return nil, ErrServerClosed
+	}
+	chn := s.Channel
+	chn.Init = s.Init
+	chn.Closed = a.closedHook(s.Channel.Closed, fromAccept)
+	ln, err := channel.Listen(a.loop, channel.ListenerConfig{
+		Transport: cfg, Channel: &chn, AcceptBackoff: s.AcceptBackoff,
+		Accepted: func(c *channel.Channel) { a.joined(c, fromAccept) },
+		Error: func(err error) {
+			a.acceptErrors.Add(1)
+			if s.AcceptError != nil {
+				s.AcceptError(err)
+			}
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.listeners = append(a.listeners, ln)
+	return ln, nil
+}
+
+// closedHook is the Closed hook of channels: the agent's part, then the user's.
+func (a *agent) closedHook(users func(*channel.Channel), from origin) func(*channel.Channel) {
+	return func(c *channel.Channel) {
+		a.left(c, from)
+		if users != nil {
+			users(c)
+		}
+	}
+}
+
+// closeListener closes a listener whose siblings could not be opened. Loop goroutine.
+func (a *agent) closeListener(ln *channel.Listener) {
+	for i, other := range a.listeners {
+		if other == ln {
+			a.listeners = append(a.listeners[:i], a.listeners[i+1:]...)
+			ln.Close(nil)
+			return
+		}
+	}
+}
+
+// control is a hook that sets up a socket.
+type control = func(network, address string, c syscall.RawConn) error
+
+// guarded makes an error of a panic of the hook: it runs in the middle of the opening of a socket, which must be undone.
+func guarded(hook control, logger *slog.Logger) control {
+	if hook == nil {
+		return nil
+	}
+	return func(network, address string, c syscall.RawConn) (err error) {
+		defer func() {
+			if v := recover(); v != nil {
+				logger.Error("weir: Control panicked", "panic", v, "stack", string(debug.Stack()))
+				err = fmt.Errorf("panicked: %v", v)
+			}
+		}()
+		return hook(network, address, c)
+	}
+}
+
+// listenAddress answers address with a literal host and a numeric port.
+func listenAddress(network, address string) (string, error) {
+	switch network {
+	case "unix":
+		return address, nil
+	case "tcp", "tcp4", "tcp6":
+	default:
+		return "", net.UnknownNetworkError(network)
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", err
+	}
+	_, portErr := strconv.ParseUint(port, 10, 16)
+	_, hostErr := netip.ParseAddr(host)
+	if portErr == nil && (host == "" || hostErr == nil) {
+		return address, nil
+	}
+	a, err := net.ResolveTCPAddr(network, address)
+	if err != nil {
+		return "", err
+	}
+	return a.String(), nil
+}
+
+// sharedSocket is a socket that several transports adopt. Any goroutine.
+type sharedSocket struct{ fd atomic.Int64 }
+
+var (
+	_ syscall.Conn    = (*sharedSocket)(nil)
+	_ syscall.RawConn = (*sharedSocket)(nil)
+)
+
+// SyscallConn answers itself.
+func (s *sharedSocket) SyscallConn() (syscall.RawConn, error) { return s, nil }
+
+// Control runs f with the descriptor.
+func (s *sharedSocket) Control(f func(fd uintptr)) error {
+	f(uintptr(s.fd.Load()))
+	return nil
+}
+
+// Read is not possible.
+func (s *sharedSocket) Read(func(uintptr) bool) error { return transport.ErrNotSupported }
+
+// Write is not possible.
+func (s *sharedSocket) Write(func(uintptr) bool) error { return transport.ErrNotSupported }

@@ -1,0 +1,13 @@
+//go:build !linux
+
+package weir
+
+import (
+	"syscall"
+
+	"github.com/weirnet/weir/transport"
+)
+
+func (s *sharedSocket) dup(syscall.RawConn) error { return transport.ErrNotSupported }
+
+func (s *sharedSocket) close() {}

@@ -1,0 +1,13 @@
+package weir
+
+import (
+	"github.com/weirnet/weir/transport"
+	"github.com/weirnet/weir/transport/epoll"
+)
+
+// transports are the transports of this system, in the order in which Auto tries them.
+func transports() []opener {
+	return []opener{
+		{kind: Epoll, open: func(raw bool) (transport.Transport, error) { return epoll.Open(epoll.Config{Raw: raw}) }},
+	}
+}
