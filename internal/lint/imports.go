@@ -1,0 +1,203 @@
+package lint
+
+import (
+	"go/ast"
+	"slices"
+	"strings"
+)
+
+// role is a row of the table of packages: which packages of this module a package may import. Patterns end in "/..." for
+// a package and everything below it; "..." stands for the whole module.
+type role struct {
+	pkg string
+	may []string
+}
+
+// roles is the import table of docs/architecture.md. The first row that fits a package counts. Every package may import
+// internal/invariants besides.
+//
+//weir:immutable a table
+var roles = []role{
+	{"buffer", nil},
+	{"flow", nil},
+	{"internal/invariants", nil},
+	{"internal/testenv", nil},
+	{"internal/sys", nil},
+	{"internal/ring", []string{"internal/sys"}},
+	{"internal/ring/ringtest", []string{"internal/ring"}},
+	{"transport", []string{"buffer"}},
+	{"transport/uring", []string{"transport", "buffer", "flow", "internal/sys", "internal/ring", "internal/ring/ringtest"}},
+	{"transport/epoll", []string{"transport", "buffer", "flow", "internal/sys"}},
+	{"transport/sim", []string{"transport", "buffer"}},
+	{"transport/transporttest", []string{"transport", "buffer", "internal/testenv"}},
+	{"loop", []string{"transport", "buffer"}}, // buffer: Loop.Pool, and releasing what a completion carries
+	{"pipeline", []string{"buffer"}},
+	{"pipeline/pipelinetest", []string{"pipeline", "buffer"}},
+	{"channel", []string{"loop", "pipeline", "transport", "buffer", "flow"}},
+	{"handlers/codec", []string{"pipeline", "buffer", "flow"}},
+	{"handlers/codec/...", []string{"handlers/codec", "pipeline", "buffer", "flow"}},
+	{"handlers/...", []string{"pipeline", "buffer", "flow"}},
+	{"xdp/...", []string{"xdp/...", "internal/sys"}},
+	{".", []string{
+		"buffer", "flow", "transport", "transport/uring", "transport/epoll", "loop", "pipeline", "channel", "internal/sys",
+	}},
+	{"metrics", []string{".", "buffer", "flow", "transport/...", "loop", "pipeline", "channel", "handlers/...", "xdp/..."}},
+	{"internal/lint", []string{"..."}},
+	{"internal/simtest", []string{"..."}},
+	{"cmd/...", []string{"..."}},
+	{"examples/...", []string{"..."}},
+}
+
+// Imports holds the table for what is compiled into programs; tests may import what they like.
+func Imports(t *Tree) (found []Finding) {
+	for _, f := range t.Files {
+		if f.Test {
+			continue
+		}
+		if _, listed := rolesOf(f.Package); !listed {
+			found = append(found, f.finding(f.Syntax.Package, "package %s is not in the table of packages", f.Package))
+			continue
+		}
+		for imported, spec := range f.imports {
+			dir, ours := strings.CutPrefix(imported, Module)
+			if !ours || dir != "" && dir[0] != '/' {
+				continue
+			}
+			dir = strings.TrimPrefix(dir, "/")
+			if dir == "" {
+				dir = "."
+			}
+			if !May(f.Package, dir) {
+				found = append(found, f.finding(spec.Pos(), "%s must not import %s", f.Package, dir))
+			}
+		}
+	}
+	return sorted(found)
+}
+
+// May tells whether the table lets package pkg import package imported, both as directories below the root.
+func May(pkg, imported string) bool {
+	may, listed := rolesOf(pkg)
+	return listed && (imported == "internal/invariants" ||
+		slices.ContainsFunc(may, func(pattern string) bool { return matches(pattern, imported) }))
+}
+
+// rolesOf answers the first row that fits.
+func rolesOf(pkg string) (may []string, listed bool) {
+	for _, r := range roles {
+		if matches(r.pkg, pkg) {
+			return r.may, true
+		}
+	}
+	return nil, false
+}
+
+func matches(pattern, dir string) bool {
+	root, below := strings.CutSuffix(pattern, "...")
+	if !below {
+		return pattern == dir
+	}
+	root = strings.TrimSuffix(root, "/")
+	return root == "" || under(dir, root)
+}
+
+// Kernel keeps golang.org/x/sys/unix where the kernel is spoken to.
+func Kernel(t *Tree) (found []Finding) {
+	for _, f := range t.Files {
+		if f.Test || under(f.Package, "internal/sys", "internal/ring", "transport/epoll", "transport/uring", "xdp", "examples", "cmd") {
+			continue
+		}
+		for imported, spec := range f.imports {
+			if imported == "golang.org/x/sys/unix" {
+				found = append(found, f.finding(spec.Pos(), "%s must not import %s: the kernel is internal/sys's", f.Package, imported))
+			}
+		}
+	}
+	return sorted(found)
+}
+
+// Unsafe keeps package unsafe in internal/sys and internal/ring, with a reason at each use: a comment with "SAFETY:" on
+// its line, or right above the statement or declaration it is in, or above one around that. A use is a conversion or a
+// call: naming the type unsafe.Pointer does nothing, and Sizeof, Offsetof and Alignof are constants.
+func Unsafe(t *Tree) (found []Finding) {
+	for _, f := range t.Files {
+		name := ""
+		for imported, spec := range f.imports {
+			if imported != "unsafe" {
+				continue
+			}
+			name = "unsafe"
+			if spec.Name != nil {
+				name = spec.Name.Name
+			}
+			if f.Package != "internal/sys" && f.Package != "internal/ring" {
+				found = append(found, f.finding(spec.Pos(), "%s must not import unsafe", f.Package))
+			}
+			if name == "_" || name == "." {
+				found = append(found, f.finding(spec.Pos(), "unsafe imported as %s", name))
+			}
+		}
+		if name != "" && !f.Test {
+			found = append(found, f.unsafeUses(name)...)
+		}
+	}
+	return sorted(found)
+}
+
+func (f *File) unsafeUses(name string) (found []Finding) {
+	safe := map[int]bool{} // lines that a SAFETY comment covers: its own and the one after it
+	for _, group := range f.Syntax.Comments {
+		if strings.Contains(group.Text(), "SAFETY:") {
+			for line := f.line(group.Pos()); line <= f.line(group.End())+1; line++ {
+				safe[line] = true
+			}
+		}
+	}
+	var around []ast.Node
+	ast.Inspect(f.Syntax, func(n ast.Node) bool {
+		if n == nil {
+			around = around[:len(around)-1]
+			return true
+		}
+		around = append(around, n)
+		use := unsafeCall(n, name)
+		if use == nil {
+			return true
+		}
+		if safe[f.line(use.Pos())] || slices.ContainsFunc(around, func(n ast.Node) bool { return f.explained(n, safe) }) {
+			return true
+		}
+		found = append(found, f.finding(use.Pos(), "%s.%s without a // SAFETY: comment", name, use.Sel.Name))
+		return true
+	})
+	return found
+}
+
+// unsafeCall answers what n calls of package unsafe, or nil.
+func unsafeCall(n ast.Node, name string) *ast.SelectorExpr {
+	call, ok := n.(*ast.CallExpr)
+	if !ok {
+		return nil
+	}
+	use, ok := ast.Unparen(call.Fun).(*ast.SelectorExpr)
+	if !ok {
+		return nil
+	}
+	if x, ok := use.X.(*ast.Ident); !ok || x.Name != name {
+		return nil
+	}
+	switch use.Sel.Name {
+	case "Sizeof", "Offsetof", "Alignof":
+		return nil
+	}
+	return use
+}
+
+// explained tells whether a SAFETY comment stands right above n.
+func (f *File) explained(n ast.Node, safe map[int]bool) bool {
+	switch n.(type) {
+	case ast.Stmt, ast.Decl, ast.Spec:
+		return safe[f.line(n.Pos())]
+	}
+	return false
+}

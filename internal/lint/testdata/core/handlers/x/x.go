@@ -1,0 +1,5 @@
+package x
+
+import "time"
+
+var _ = time.Now()

@@ -1,0 +1,5 @@
+package loop
+
+import "time"
+
+var _ = time.Now()

@@ -1,0 +1,6 @@
+// Z is a program: nobody imports it.
+package main
+
+func Exported() {}
+
+func main() {}

@@ -1,0 +1,2 @@
+// Package y is said to be in another file.
+package y

@@ -1,0 +1,1 @@
+package bench // another module has its own rules

@@ -1,0 +1,1 @@
+module github.com/weirnet/weir/bench

@@ -1,0 +1,3 @@
+package buffer
+
+import _ "github.com/weirnet/weir/loop"

@@ -1,0 +1,1 @@
+package util // want "package util is not in the table"

@@ -1,0 +1,3 @@
+package channel
+
+import _ "golang.org/x/sys/unix"

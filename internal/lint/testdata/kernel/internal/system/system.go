@@ -1,0 +1,3 @@
+package system
+
+import _ "golang.org/x/sys/unix" // want "internal/system must not"

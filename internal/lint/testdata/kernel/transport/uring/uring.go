@@ -1,0 +1,3 @@
+package uring
+
+import _ "golang.org/x/sys/unix"

@@ -1,0 +1,3 @@
+package x
+
+const inTests = "/tmp/x" // want "a path of the machine"

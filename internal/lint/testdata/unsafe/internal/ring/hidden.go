@@ -1,0 +1,5 @@
+package ring
+
+import . "unsafe" // want "unsafe imported as ."
+
+var _ Pointer
