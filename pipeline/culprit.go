@@ -66,7 +66,7 @@ func frameNames(stack []byte) []string {
 	for line := range bytes.Lines(stack) {
 		name := strings.TrimSpace(string(line))
 		open := strings.LastIndexByte(name, '(')
-		if line[0] == '\t' || open < 0 || strings.HasPrefix(name, "created by ") {
+		if line[0] == '\t' || open < 0 {
 			continue
 		}
 		name = name[:open]

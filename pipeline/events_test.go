@@ -136,6 +136,7 @@ func TestReadClosedAndShutdownCloseWhereNobodyObjects(t *testing.T) {
 			ch := newBare(c.handlers...)
 			assert.Equal(t, c.readOK, ch.pipe.FireReadClosed())
 			assert.Equal(t, c.stopOK, ch.pipe.FireShutdown())
+			assert.Zero(t, ch.closes, "that is for the asker to do")
 
 			peer := pipelinetest.New(t, c.handlers...)
 			peer.PeerClose()

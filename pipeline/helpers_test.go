@@ -187,6 +187,8 @@ type bareChannel struct {
 	tail    *buffer.Buf
 	written int
 	dirty   int
+	stopped bool
+	closes  int
 }
 
 var _ pipeline.Channel = (*bareChannel)(nil)
@@ -218,10 +220,10 @@ func (c *bareChannel) Tail(int) *buffer.Buf {
 func (c *bareChannel) Flush()                         {}
 func (c *bareChannel) Flushed(fn func(error))         { fn(nil) }
 func (c *bareChannel) CloseWrite() error              { return nil }
-func (c *bareChannel) Close(error)                    {}
+func (c *bareChannel) Close(error)                    { c.closes++ }
 func (c *bareChannel) Abort(error)                    {}
-func (c *bareChannel) StopReading()                   {}
-func (c *bareChannel) StartReading()                  {}
+func (c *bareChannel) StopReading()                   { c.stopped = true }
+func (c *bareChannel) StartReading()                  { c.stopped = false }
 func (c *bareChannel) GrantChanged()                  {}
 func (c *bareChannel) Hold(int)                       {}
 func (c *bareChannel) Pending() int                   { return 0 }

@@ -243,17 +243,8 @@ func (p *Pipeline) settleAll(c *Context) (failed error) {
 // settle writes through what must come before something that c writes now: c's own open output and that of Contexts
 // behind c, oldest first. An error of c's own is answered.
 func (p *Pipeline) settle(c *Context) error {
-	for range outsAtOnce {
-		p.settleBehind(c)
-		i := p.outOf(c)
-		if i < 0 {
-			return nil
-		}
-		// While older output is written through, c's may wait behind younger output of others.
-		if k := p.outBehind(c, p.outs[i].age); k >= 0 && k < i {
-			p.writeOutOfOther(k)
-			continue
-		}
+	p.settleBehind(c)
+	if i := p.outOf(c); i >= 0 {
 		return p.writeOut(i)
 	}
 	return nil
@@ -262,20 +253,22 @@ func (p *Pipeline) settle(c *Context) error {
 // settleBehind is settle without c's own.
 func (p *Pipeline) settleBehind(c *Context) {
 	for range outsAtOnce {
-		i := p.outBehind(c, p.flight)
+		i := p.outBehind(c)
 		if i < 0 {
 			return
 		}
-		p.writeOutOfOther(i)
+		o := p.outs[i].ctx
+		if err := p.writeOut(i); err != nil {
+			p.outFailed(o, err)
+		}
 	}
 }
 
-// outBehind finds the oldest open output of another Context, up to an age, whose bytes were written before what c writes
-// now.
-func (p *Pipeline) outBehind(c *Context, age uint32) int {
+// outBehind finds the oldest open output of another Context whose bytes were written before what c writes now.
+func (p *Pipeline) outBehind(c *Context) int {
 	for i := range p.outs {
 		o := p.outs[i].ctx
-		if p.outs[i].age > age {
+		if p.outs[i].age > p.flight {
 			return -1
 		}
 		if o == c {
@@ -346,13 +339,6 @@ func (p *Pipeline) writeOut(i int) error {
 		return p.ch.Write(o.buf)
 	}
 	return o.ctx.writeThrough(o.buf)
-}
-
-func (p *Pipeline) writeOutOfOther(i int) {
-	c := p.outs[i].ctx
-	if err := p.writeOut(i); err != nil {
-		p.outFailed(c, err)
-	}
 }
 
 // outFailed is what becomes of an error of output that nobody waits for.

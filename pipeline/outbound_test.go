@@ -3,6 +3,7 @@ package pipeline_test
 import (
 	"bytes"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -111,37 +112,122 @@ func TestOpenOutputGoesBeforeWhatComesAfterIt(t *testing.T) {
 }
 
 func TestOutputOfSeveralContextsKeepsItsOrder(t *testing.T) {
-	// Each writes when told to; the encoders before it must see the bytes in the order of the calls.
-	names := []string{"a", "b", "c", "d"}
-	build := func(t *testing.T) *pipelinetest.Channel {
-		return pipelinetest.New(t, pipelinetest.Named("a", &sink{}), wrap("()"), pipelinetest.Named("b", &sink{}),
-			pipelinetest.Named("c", pass{}), pipelinetest.Named("d", &sink{}))
-	}
-	strip := strings.NewReplacer("(", "", ")", "")
-	for mask := range 1 << 8 {
-		ch := build(t)
-		var want strings.Builder
+	// Whoever writes, in whatever way: the bytes leave in the order of the calls, also past encoders that gather output of
+	// their own. The one named r has left the pipeline already.
+	names := []string{"a", "b", "c", "d", "e", "r"}
+	strip := strings.NewReplacer("(", "", ")", "", "[", "", "]", "")
+	for seed := range uint64(3000) {
+		rnd := rand.New(rand.NewPCG(seed, 2))
+		ch := pipelinetest.New(t, pipelinetest.Named("a", &sink{}), wrap("()"), pipelinetest.Named("b", wrap("[]")),
+			pipelinetest.Named("c", wrap("()")), pipelinetest.Named("r", &sink{}), pipelinetest.Named("d", &sink{}), pass{},
+			pipelinetest.Named("e", &sink{}))
+		contexts := map[string]*pipeline.Context{}
+		for _, name := range names {
+			contexts[name] = ch.Context(name)
+		}
+		_, err := ch.Pipeline().Remove("r")
+		require.NoError(t, err)
+		var want, script strings.Builder
 		ch.Do(func() {
-			for i := range 4 {
-				ctx := ch.Context(names[mask>>(2*i)&3])
+			for i := range 7 {
+				name, how := names[rnd.IntN(len(names))], rnd.IntN(4)
 				fmt.Fprint(&want, i)
-				var err error
-				switch i % 3 {
+				fmt.Fprintf(&script, "%s%d ", name, how)
+				switch ctx := contexts[name]; how {
 				case 0:
-					err = ctx.WriteBytes(fmt.Append(nil, i))
+					check(ctx.WriteBytes(fmt.Append(nil, i)))
 				case 1:
 					ctx.Out().AppendString(fmt.Sprint(i))
-				default:
-					err = ctx.Write(fmt.Sprint(i))
-				}
-				if !assert.NoError(t, err) {
-					return
+				case 2:
+					check(ctx.Write(fmt.Sprint(i)))
+				case 3:
+					check(ctx.WriteBytes(fmt.Append(nil, i)))
+					check(ctx.Flush())
 				}
 			}
 		})
-		require.Equal(t, want.String(), strip.Replace(ch.OutboundString()), "mask %b", mask)
+		require.Equal(t, want.String(), strip.Replace(ch.OutboundString()), "seed %d: %s", seed, script.String())
 		ch.Finish()
 	}
+}
+
+func TestOutputWrittenFromInsideAnEncoderComesAfterTheContextsOwn(t *testing.T) {
+	// The encoder looks at d's bytes and tells e, which has open output itself, younger than d's.
+	for name, tell := range map[string]func(e *pipeline.Context) error{
+		"Write":      func(e *pipeline.Context) error { return e.Write("3") },
+		"WriteBytes": func(e *pipeline.Context) error { return e.WriteBytes([]byte("3")) },
+		"Out":        func(e *pipeline.Context) error { e.Out().AppendByte('3'); return nil },
+		"Flush": func(e *pipeline.Context) error {
+			check(e.WriteBytes([]byte("3")))
+			return e.Flush()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var ch *pipelinetest.Channel
+			told := false
+			encoder := onWrite(func(ctx *pipeline.Context, msg any) error {
+				if !told {
+					told = true
+					check(tell(ch.Context("e")))
+					if name == "Flush" {
+						assert.Contains(t, ch.OutboundString(), "23", "flushed while d's is on its way")
+						check(ctx.Write("23"))
+					}
+				}
+				return ctx.Write(msg)
+			})
+			ch = pipelinetest.New(t, encoder, pipelinetest.Named("d", &sink{}), pipelinetest.Named("e", &sink{}))
+			ch.Do(func() {
+				check(ch.Context("d").WriteBytes([]byte("1")))
+				check(ch.Context("e").WriteBytes([]byte("2")))
+			})
+			got := ch.OutboundString()
+			assert.Less(t, strings.Index(got, "2"), strings.Index(got, "3"), got)
+			assert.Contains(t, got, "1")
+		})
+	}
+}
+
+func TestOutputOpenedInsideAnEncoderIsOlderThanWhatWaits(t *testing.T) {
+	var ch *pipelinetest.Channel
+	told := false
+	encoder := onWrite(func(ctx *pipeline.Context, msg any) error {
+		check(ctx.WriteBytes([]byte(text(msg))))
+		if told {
+			return nil
+		}
+		told = true
+		return ch.Context("b").Write("!") // overtakes what waits behind, and nothing else
+	})
+	ch = pipelinetest.New(t, pass{}, pipelinetest.Named("b", &sink{}), encoder,
+		pipelinetest.Named("d", &sink{}), pipelinetest.Named("e", &sink{}))
+	ch.Do(func() {
+		check(ch.Context("d").WriteBytes([]byte("1")))
+		check(ch.Context("e").WriteBytes([]byte("2")))
+	})
+	assert.Equal(t, "1!2", ch.OutboundString())
+}
+
+func TestWriteHandlersAreNotAskedAfterClose(t *testing.T) {
+	asked := 0
+	ch := pipelinetest.NewConfig(t, pipelinetest.Config{Manual: true}, onWrite(func(*pipeline.Context, any) error {
+		asked++ // it might keep the message for ever
+		return nil
+	}), pipelinetest.Named("app", &sink{}))
+	require.NoError(t, ch.Context("app").Close())
+	assert.ErrorIs(t, ch.Context("app").Write("x"), pipeline.ErrClosed)
+	assert.Zero(t, asked)
+}
+
+func TestOpenOutputReachesTheEncodersBeforeTheCloseHandlers(t *testing.T) {
+	var log journal
+	ch, app := chainOf(t, tap{"a", &log})
+	log = nil
+	ch.Do(func() {
+		check(app.WriteBytes([]byte("x")))
+		check(app.Close())
+	})
+	assert.Equal(t, journal{"a:write x", "a:close"}, log[:2])
 }
 
 func TestStackedEncodersCoalesce(t *testing.T) {
@@ -283,20 +369,18 @@ func TestOutputThatFailsForeverDoesNotHoldTheLoopUp(t *testing.T) {
 	// Its error handler writes, which fails, which its error handler answers by writing.
 	calls := 0
 	ch := newBare(onWrite(func(*pipeline.Context, any) error { return errTest }),
-		pipelinetestNamedApp(func(ctx *pipeline.Context, _ error) error {
+		onError(func(ctx *pipeline.Context, _ error) error {
 			calls++
 			return ctx.WriteBytes([]byte("sorry"))
 		}))
 	check(ch.pipe.Context("onError").WriteBytes([]byte("x")))
 	dirty := ch.dirty
-	ch.pipe.FlushOuts()
+	assert.False(t, ch.pipe.FlushOuts())
 	assert.Equal(t, 64, calls)
-	assert.Greater(t, ch.dirty, dirty, "and it goes on in the next turn")
+	assert.Equal(t, dirty+calls+1, ch.dirty, "each time it opens, and so that it goes on in the next turn")
 	ch.pipe.RemoveAll()
 	assert.Zero(t, ch.pool.Outstanding())
 }
-
-func pipelinetestNamedApp(f func(*pipeline.Context, error) error) any { return onError(f) }
 
 func TestPanicInEncoderLeaksNothing(t *testing.T) {
 	ch, app := chainOf(t, onWrite(func(*pipeline.Context, any) error { panic("boom") }))
