@@ -1,6 +1,10 @@
 package ring
 
-import "golang.org/x/sys/unix"
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
 
 const (
 	arenaVectors = 16 * MaxVectors
@@ -55,15 +59,17 @@ func (a *Arena) Header() *MessageHeader {
 	return &a.headers[a.h-1]
 }
 
-// Name copies an address, at most 128 bytes, and answers the copy, or nil when the arena is full.
-func (a *Arena) Name(sockaddr []byte) []byte {
-	if a.n+nameBytes > len(a.names) || len(sockaddr) > nameBytes {
+// Name copies the struct sockaddr at p, at most 128 bytes, and answers the copy, or nil when the arena is full. It borrows
+// p until return.
+func (a *Arena) Name(p unsafe.Pointer, size uint32) []byte {
+	if a.n+nameBytes > len(a.names) || size > nameBytes {
 		return nil
 	}
-	p := a.names[a.n : a.n+len(sockaddr)]
+	name := a.names[a.n : a.n+int(size)]
 	a.n += nameBytes
-	copy(p, sockaddr)
-	return p
+	// SAFETY: the caller says that size bytes are at p.
+	copy(name, unsafe.Slice((*byte)(p), size))
+	return name
 }
 
 // Reset empties the arena: the kernel has consumed every entry that refers to it.

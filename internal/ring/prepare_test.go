@@ -50,7 +50,7 @@ func TestPrepareFillsWhatTheKernelReads(t *testing.T) {
 	p := []byte("weir")
 	v := arena.Vectors(2)
 	h := arena.Header()
-	name := arena.Name(p)
+	name := arena.Name(unsafe.Pointer(&p[0]), 4)
 	at := func(p []byte) uint64 { return uint64(address(p)) }
 	vectors := uint64(uintptr(unsafe.Pointer(&v[0])))
 	for _, tc := range []struct {
@@ -117,14 +117,16 @@ func TestArenaIsFullAtItsLimits(t *testing.T) {
 		require.NotNil(t, a.Header())
 	}
 	require.Nil(t, a.Header())
-	require.Nil(t, a.Name(make([]byte, nameBytes+1)))
+	name := make([]byte, nameBytes+1)
+	at := unsafe.Pointer(&name[0])
+	require.Nil(t, a.Name(at, nameBytes+1))
 	for i := range arenaNames {
-		p := a.Name([]byte{byte(i), 1})
-		require.Equal(t, []byte{byte(i), 1}, p)
+		name[0], name[1] = byte(i), 1
+		require.Equal(t, []byte{byte(i), 1}, a.Name(at, 2))
 	}
-	require.Nil(t, a.Name([]byte{1}))
+	require.Nil(t, a.Name(at, 1))
 	a.Reset()
-	require.NotNil(t, a.Name(make([]byte, nameBytes)))
+	require.NotNil(t, a.Name(at, nameBytes))
 	require.Len(t, a.Vectors(MaxVectors), MaxVectors)
 }
 

@@ -3,10 +3,7 @@
 package ring
 
 import (
-	"errors"
-	"os"
 	"runtime"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -14,6 +11,8 @@ import (
 	abi "github.com/iceber/iouring-go/syscall"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/weirnet/weir/internal/testenv"
 )
 
 // open answers a ring on this goroutine, locked to its thread until the test ends. Without io_uring the test is skipped,
@@ -22,11 +21,7 @@ func open(tb testing.TB, cfg Config) *Ring {
 	tb.Helper()
 	runtime.LockOSThread()
 	r, err := Open(cfg)
-	if errors.Is(err, ErrUnavailable) && !strings.Contains(os.Getenv("WEIR_REQUIRE"), "uring") {
-		runtime.UnlockOSThread()
-		tb.Skip(err)
-	}
-	require.NoError(tb, err)
+	testenv.Require(tb, "uring", err)
 	tb.Cleanup(func() {
 		r.Close()
 		runtime.UnlockOSThread()

@@ -1,0 +1,83 @@
+package uring
+
+import (
+	"fmt"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weirnet/weir/internal/ring"
+	"github.com/weirnet/weir/internal/sys"
+	"github.com/weirnet/weir/transport"
+)
+
+func (t *Transport) submitConnect(op *transport.Op) {
+	cfg := op.Dial
+	if cfg == nil {
+		t.end(op.Token, invalid)
+		return
+	}
+	d := &dialing{}
+	fd, err := sys.OpenDialSocket(&sys.DialOptions{
+		Network: cfg.Network, Address: cfg.Address, LocalAddress: cfg.LocalAddress, Control: cfg.Control,
+		Socket: sys.SocketOptions(cfg.Socket),
+	}, &d.to)
+	if err != nil {
+		t.end(op.Token, fmt.Errorf("uring: connect %s %s: %w", cfg.Network, cfg.Address, err))
+		return
+	}
+	s := t.slots.take(fd, stateConnecting)
+	s.dial = d
+	t.start(s, &d.operation, kindConnect, op.Token)
+}
+
+func (t *Transport) issueConnect(s *slot) bool {
+	d := s.dial
+	if d == nil || d.stage != queued {
+		return true
+	}
+	name := t.arena.Name(d.to.Pointer(), d.to.Size())
+	if name == nil {
+		return false
+	}
+	e := t.entry(kindConnect, s)
+	if e == nil {
+		return false
+	}
+	ring.Connect(e, s.fd, name)
+	d.stage = armed
+	return true
+}
+
+func (t *Transport) finishConnect(s *slot, e *event) {
+	d := s.dial
+	if d == nil || d.stage != armed {
+		t.stats.Stale++
+		return
+	}
+	errno := syscall.Errno(0)
+	if e.result < 0 {
+		errno = errnoOf(e.result)
+	}
+	switch {
+	case errno == unix.ECANCELED && d.audited && !d.canceled:
+		t.failConnect(s, ErrLost) // half-way: it can not be begun again
+	case errno == unix.ECANCELED:
+		t.failConnect(s, transport.ErrCanceled)
+	case errno != 0:
+		t.failConnect(s, errno)
+	case sys.ConnectedToItself(int(s.fd), &d.to):
+		t.failConnect(s, unix.ECONNREFUSED) // nobody listens there
+	default:
+		s.state, s.dial = stateOpen, nil
+		t.emit(transport.Completion{Token: d.token, Handle: s.handle()})
+	}
+}
+
+// failConnect frees a slot that did not become a connection.
+func (t *Transport) failConnect(s *slot, err error) {
+	token := s.dial.token
+	_ = sys.Close(int(s.fd))
+	t.slots.give(s)
+	t.end(token, err)
+}

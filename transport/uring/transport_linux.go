@@ -1,0 +1,348 @@
+package uring
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weirnet/weir/buffer"
+	"github.com/weirnet/weir/internal/ring"
+	"github.com/weirnet/weir/internal/sys"
+	"github.com/weirnet/weir/transport"
+)
+
+const (
+	bufferGroup = 0
+	rawWait     = 5 * time.Millisecond // how long Wait keeps its P, with Config.Raw
+	// fileWorkers bounds the kernel's worker threads of a ring, which read files.
+	fileWorkers = 8
+	closeTries  = 200 // times closeTurn
+	closeTurn   = 10 * time.Millisecond
+)
+
+// Transport is transport.Transport on one io_uring. It belongs to the goroutine that opened it, which stays locked to its
+// OS thread; only Wake is for others.
+type Transport struct {
+	// Set by Open, then immutable.
+	ring     *ring.Ring
+	blocks   *blocks
+	arena    *ring.Arena
+	pool     *buffer.Pool
+	clock    sys.Clock
+	raw      bool
+	features Features
+	wake     wake
+
+	// Loop goroutine only.
+	slots       slots
+	hints       hints
+	todo        fifo[work]                 // entries to make
+	held        []work                     // entries to make when fewer completions wait
+	hungry      fifo[work]                 // receives that wait for blocks
+	sated       fifo[work]                 // and those that had some lately
+	unsettled   []sent                     // skipped sends that are in the queue
+	events      fifo[event]                // completions of the ring that were not handed out
+	done        fifo[transport.Completion] // completions that did not fit the batch they belong to
+	out         []transport.Completion     // the batch that Wait is filling; nil outside of Wait
+	outLimit    int                        // its length at most
+	outstanding int                        // entries in the kernel, the ones without a slot included
+	dropped     uint32                     // what the ring said when its lost completions were last dealt with
+	overflown   bool                       // so was the queue when it was last looked at
+	urgent      int                        // sends that must end in the next Wait
+	pipes       [][2]int                   // idle ones, empty
+	now         time.Duration              // valid while nowRead
+	nowRead     bool
+	closed      bool
+	peer        sys.Sockaddr // scratch
+	stats       transport.Stats
+	counters    Counters
+}
+
+// work is an entry that is to be made.
+type work struct {
+	slot uint32
+	gen  uint32
+	kind kind
+	of   kind // kindCancel, kindAudit: of which operation
+}
+
+// sent is a skipped send that the kernel has not been seen to consume.
+type sent struct {
+	slot, gen uint32
+	position  uint32 // behind its entry
+}
+
+// event is a completion of the ring.
+type event struct {
+	data   uint64
+	result int32
+	flags  uint32
+}
+
+var (
+	_ transport.Transport = (*Transport)(nil)
+	_ buffer.Lender       = (*Transport)(nil)
+)
+
+// Open sets a ring up for the calling goroutine, which is locked to its OS thread. An error that wraps ErrUnavailable
+// says why io_uring cannot be used here.
+func Open(cfg Config) (*Transport, error) { return open(cfg, nil) }
+
+// Probe answers nil when io_uring can be used, or an error that wraps ErrUnavailable and says why not.
+func Probe() error {
+	t, err := Open(Config{Entries: 8, Blocks: 1, BlockBytes: 256})
+	if err != nil {
+		return err
+	}
+	return t.Close()
+}
+
+// open is Open with a kernel to talk to; nil is the real one.
+func open(cfg Config, kernel ring.Kernel) (*Transport, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	t := &Transport{pool: buffer.NewPool(cfg.Pool), clock: sys.NewClock(), raw: cfg.Raw}
+	if err := t.set(cfg, kernel); err != nil {
+		t.free()
+		if errors.Is(err, ring.ErrUnavailable) {
+			return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		}
+		return nil, err
+	}
+	return t, nil
+}
+
+// set acquires what a transport has.
+func (t *Transport) set(cfg Config, kernel ring.Kernel) (err error) {
+	t.ring, err = ring.Open(ring.Config{
+		Entries: uint32(cfg.Entries), CQEntries: uint32(cfg.CompletionEntries), Kernel: kernel,
+	})
+	if err != nil {
+		return err
+	}
+	t.ring.LimitWorkers(fileWorkers, fileWorkers)
+	if t.arena, err = ring.NewArena(); err != nil {
+		return err
+	}
+	if t.blocks, err = openBlocks(t.ring, t.pool, cfg.Blocks, cfg.BlockBytes); err != nil {
+		return err
+	}
+	if t.features, err = t.probe(); err != nil {
+		return err
+	}
+	t.features &^= cfg.Without
+	if err := t.wake.open(); err != nil {
+		return err
+	}
+	t.armWake()
+	return nil
+}
+
+// Features are what the transport uses.
+func (t *Transport) Features() Features { return t.features }
+
+// Pool implements transport.Transport.
+func (t *Transport) Pool() *buffer.Pool { return t.pool }
+
+// Now implements transport.Transport.
+func (t *Transport) Now() time.Duration {
+	if !t.nowRead {
+		t.now, t.nowRead = t.clock.Now(), true
+	}
+	return t.now
+}
+
+// Wake implements transport.Transport. Any goroutine.
+func (t *Transport) Wake() error { return t.wake.ring() }
+
+// Listen implements transport.Transport.
+func (t *Transport) Listen(cfg transport.ListenConfig) (transport.Handle, error) {
+	if t.closed {
+		return 0, transport.ErrClosed
+	}
+	l := &listener{options: sys.SocketOptions(cfg.Socket), multishot: t.features&MultishotAccepts != 0}
+	var err error
+	if cfg.Listener != nil {
+		if l.socket, err = sys.Adopt(cfg.Listener); err != nil {
+			return 0, fmt.Errorf("uring: listen: %w", err)
+		}
+	} else {
+		l.socket, err = sys.Listen(&sys.ListenOptions{
+			Network: cfg.Network, Address: cfg.Address, Backlog: cfg.Backlog, ReusePort: cfg.ReusePort,
+			Control: cfg.Control, Socket: l.options,
+		})
+		if err != nil {
+			return 0, fmt.Errorf("uring: listen %s %s: %w", cfg.Network, cfg.Address, err)
+		}
+	}
+	s := t.slots.take(l.socket.FD, stateListening)
+	s.listener = l
+	return s.handle(), nil
+}
+
+// LocalAddr implements transport.Transport.
+func (t *Transport) LocalAddr(h transport.Handle) net.Addr {
+	s := t.slots.find(h)
+	if s == nil {
+		return nil
+	}
+	return sys.LocalAddr(int(s.fd))
+}
+
+// Control implements transport.Transport.
+func (t *Transport) Control(h transport.Handle, fn func(fd uintptr) error) error {
+	s := t.slots.find(h)
+	if s == nil {
+		return transport.ErrStale
+	}
+	return fn(uintptr(s.fd))
+}
+
+// Stats implements transport.Transport.
+func (t *Transport) Stats() transport.Stats {
+	st := t.stats
+	st.ShortSends = t.counters.ShortSends
+	st.Open = t.slots.open
+	return st
+}
+
+// Counters tell what the transport did.
+func (t *Transport) Counters() Counters {
+	c := t.counters
+	if t.ring != nil {
+		c.Enters = t.ring.Enters()
+	}
+	c.Parked = t.hungry.len() + t.sated.len()
+	return c
+}
+
+// Close implements transport.Transport. It first takes back from the kernel what is in flight, so that nobody writes into
+// memory that is used for something else afterwards.
+func (t *Transport) Close() error {
+	if t.closed {
+		return transport.ErrClosed
+	}
+	t.closed = true
+	t.counters = t.Counters()
+	t.wake.close()
+	err := t.quiesce()
+	for i := range t.slots.len() {
+		if s := t.slots.at(i); s.state != stateFree {
+			t.closeSlot(s)
+		}
+	}
+	for t.done.len() > 0 {
+		if b := t.done.peek().Buf; b != nil {
+			b.Release()
+		}
+		t.done.pop()
+	}
+	t.free()
+	return err
+}
+
+// closeSlot closes the descriptors of a slot of which nothing is in the kernel.
+func (t *Transport) closeSlot(s *slot) {
+	if f := s.send.file; f != nil {
+		f.drop(t)
+	}
+	if s.listener != nil {
+		_ = s.listener.socket.Close()
+	} else if s.fd >= 0 {
+		_ = sys.Close(int(s.fd))
+	}
+	t.slots.give(s)
+}
+
+// quiesce cancels everything that is in the kernel and waits for its end, without handing it out.
+func (t *Transport) quiesce() error {
+	_ = t.ring.Submit() // makes room, and takes what was prepared before
+	if e := t.entry(kindCancel, nil); e != nil {
+		ring.CancelEverything(e)
+	}
+	for range closeTries {
+		t.discard()
+		t.forgetSkipped()
+		if t.outstanding == 0 {
+			return nil
+		}
+		if err := t.ring.Wait(closeTurn, false); err != nil && !errors.Is(err, ring.ErrDropped) {
+			return fmt.Errorf("uring: close: %w", err)
+		}
+		if t.ring.Dropped() != t.dropped {
+			break
+		}
+	}
+	if t.outstanding == 0 {
+		return nil
+	}
+	return fmt.Errorf("uring: close: %d operations did not end", t.outstanding)
+}
+
+// discard takes completions and frees what they bring.
+func (t *Transport) discard() {
+	t.drain(true)
+	for ; t.events.len() > 0; t.events.pop() {
+		e := t.events.peek()
+		if e.flags&ring.FlagMore == 0 {
+			t.outstanding--
+		}
+		if e.flags&ring.FlagBuffer != 0 {
+			t.blocks.forget(uint16(e.flags >> 16))
+		}
+		k := kind(e.data >> 56)
+		s := t.slots.owner(e.data)
+		switch {
+		case k == kindAccept && e.result >= 0:
+			_ = sys.Close(int(e.result))
+		case k == kindClose && s != nil:
+			s.fd = -1
+		case k == kindSend && s != nil:
+			s.send.skipped = false // has ended
+		}
+	}
+}
+
+// forgetSkipped counts the skipped sends that have ended without a completion.
+func (t *Transport) forgetSkipped() {
+	if t.ring.Pending() > 0 || t.ring.Overflown() {
+		return
+	}
+	for i := range t.unsettled {
+		u := &t.unsettled[i]
+		if s := t.slots.at(u.slot); s.gen == u.gen && s.send.stage == armed && s.send.skipped {
+			t.outstanding--
+		}
+	}
+	t.unsettled = nil
+}
+
+// free gives back what set acquired, as far as it came.
+func (t *Transport) free() {
+	t.closed = true
+	for _, p := range t.pipes {
+		closePipe(p)
+	}
+	t.pipes = nil
+	if t.blocks != nil {
+		t.blocks.close()
+	}
+	// What is still in the kernel refers to the arena: then it stays mapped.
+	if t.arena != nil && t.outstanding == 0 {
+		t.arena.Close()
+	}
+	if t.ring != nil {
+		t.ring.Close()
+	}
+	t.wake.free()
+}
+
+func closePipe(p [2]int) {
+	_ = unix.Close(p[0])
+	_ = unix.Close(p[1])
+}

@@ -1,0 +1,274 @@
+package uring
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/weirnet/weir/internal/ring"
+	"github.com/weirnet/weir/internal/sys"
+	"github.com/weirnet/weir/transport"
+)
+
+const (
+	batch       = 256                  // completions of a Wait when dst has no room
+	flushRounds = 64                   // times to fetch completions that the queue did not hold
+	stallTurn   = 1 * time.Millisecond // before asking a kernel again that took nothing
+)
+
+// Wait implements transport.Transport.
+//
+//	show free blocks → make entries → one system call → take completions → settle sends → hand out
+//
+// It blocks only when it has nothing to hand out and made no send whose end it would learn without a completion.
+func (t *Transport) Wait(dst []transport.Completion, timeout time.Duration) ([]transport.Completion, error) {
+	if t.closed {
+		return dst, transport.ErrClosed
+	}
+	base := len(dst)
+	t.out, t.outLimit = dst, cap(dst)
+	if t.outLimit == base {
+		t.outLimit = base + batch
+	}
+	var err error
+	if t.waiting() && t.todo.len() == 0 {
+		t.deliver()
+	} else {
+		t.stats.Waits++
+		err = t.work(base, timeout)
+	}
+	dst, t.out = t.out, nil
+	t.stats.Completions += uint64(len(dst) - base)
+	t.nowRead = false
+	return dst, err
+}
+
+// waiting tells whether there is something to hand out that needs no system call.
+func (t *Transport) waiting() bool { return t.done.len() > 0 || t.events.len() > 0 }
+
+// work enters the kernel until there is something to hand out, or time is up.
+func (t *Transport) work(base int, timeout time.Duration) error {
+	woken := false
+	for {
+		t.blocks.publish()
+		t.unpark()
+		t.release()
+		more := t.issue()
+		pending := t.ring.Pending()
+		may := !more && timeout != 0 && len(t.out) == base && len(t.unsettled) == 0 && !t.waiting()
+		slept, err := t.enter(may, timeout)
+		if slept || t.wake.rang() {
+			woken = t.wake.take() || woken
+		}
+		if err != nil {
+			return err
+		}
+		t.drain(false)
+		t.settle()
+		t.deliver()
+		stalled := pending > 0 && t.ring.Pending() == pending // no memory for requests
+		switch {
+		case !stalled && t.todo.len() > 0 && (more || t.urgent > 0):
+			// There is more to submit than fitted, or a send that must end in this Wait.
+		case len(t.out) > base:
+			return nil
+		case woken:
+			t.stats.Wakes++
+			return nil
+		case timeout == 0 || slept && timeout > 0:
+			return nil
+		case stalled:
+			if err := t.ring.Wait(stallTurn, false); err != nil && !errors.Is(err, ring.ErrDropped) {
+				return fmt.Errorf("uring: enter: %w", err)
+			}
+		}
+	}
+}
+
+// enter submits, and waits if it may sleep. It answers whether it has waited.
+func (t *Transport) enter(may bool, timeout time.Duration) (slept bool, err error) {
+	switch {
+	case may && t.wake.sleep():
+		slept = true
+		err = t.sleep(timeout)
+	case t.events.len() > 0:
+		// There is enough to hand out: only submit, so that the ring does not fill up.
+		err = t.ring.Submit()
+	default:
+		err = t.ring.Poll()
+	}
+	if errors.Is(err, ring.ErrDropped) {
+		err = nil // seen by Dropped
+	}
+	if err != nil {
+		return slept, fmt.Errorf("uring: enter: %w", err)
+	}
+	if t.ring.Pending() == 0 {
+		t.arena.Reset()
+	}
+	return slept, nil
+}
+
+// sleep waits for a completion: raw at first, if so configured.
+func (t *Transport) sleep(timeout time.Duration) error {
+	if !t.raw {
+		return t.ring.Wait(timeout, false)
+	}
+	if timeout >= 0 && timeout <= rawWait {
+		return t.ring.Wait(timeout, true)
+	}
+	if err := t.ring.Wait(rawWait, true); err != nil {
+		return err
+	}
+	if first, end := t.ring.Ready(); first != end || t.wake.rang() {
+		return nil
+	}
+	if timeout > 0 {
+		timeout -= rawWait
+	}
+	return t.ring.Wait(timeout, false)
+}
+
+// drain empties the completion queue. What a send did is dealt with at once, so that it is known before sends without a
+// completion are settled; the rest waits in events. With all set, so do sends.
+func (t *Transport) drain(all bool) {
+	first, end := t.ring.Ready()
+	for ; first != end; first++ {
+		c := t.ring.Completion(first)
+		e := event{c.UserData(), c.Result(), c.Flags()}
+		if kind(e.data>>56) == kindSend && !all {
+			t.finishSend(&e)
+			continue
+		}
+		t.events.push(e)
+	}
+	t.ring.Reaped(end)
+	overflown := t.ring.Overflown()
+	if overflown && !t.overflown {
+		t.counters.Overflows++
+	}
+	t.overflown = overflown
+}
+
+// settle ends the skipped sends of which no completion came, although the kernel has consumed them: all of their bytes
+// were taken. Completions that the queue did not hold are fetched before, and if some are lost, nothing is concluded.
+func (t *Transport) settle() {
+	if t.ring.Dropped() != t.dropped {
+		t.lose()
+	}
+	if len(t.unsettled) == 0 {
+		return
+	}
+	for i := 0; t.overflown; i++ {
+		if i == flushRounds || t.ring.Poll() != nil {
+			return
+		}
+		t.drain(false)
+		if t.ring.Dropped() != t.dropped {
+			t.lose()
+		}
+	}
+	consumed := t.ring.Consumed()
+	n := 0
+	for ; n < len(t.unsettled); n++ {
+		u := &t.unsettled[n]
+		if int32(consumed-u.position) < 0 {
+			break
+		}
+		if s := t.slots.at(u.slot); s.gen == u.gen && s.send.stage == armed && s.send.skipped {
+			t.counters.SkippedSends++
+			t.returned(s)
+			t.sentBytes(s, s.send.chunk, 0)
+			t.closeMaybe(s)
+		}
+	}
+	t.unsettled = t.unsettled[:copy(t.unsettled, t.unsettled[n:])]
+}
+
+// deliver fills the batch with what waits.
+func (t *Transport) deliver() {
+	for t.done.len() > 0 && len(t.out) < t.outLimit {
+		t.out = append(t.out, *t.done.peek())
+		t.done.pop()
+	}
+	for t.events.len() > 0 && len(t.out) < t.outLimit {
+		e := *t.events.peek()
+		t.events.pop()
+		t.dispatch(&e)
+	}
+}
+
+// dispatch deals with one completion of the ring.
+func (t *Transport) dispatch(e *event) {
+	k := kind(e.data >> 56)
+	switch k {
+	case kindWake:
+		if e.flags&ring.FlagMore == 0 {
+			t.outstanding--
+			t.armWake()
+		}
+		return
+	case kindNone:
+		return
+	}
+	s := t.slots.owner(e.data)
+	if s == nil {
+		t.stale(k, e)
+		return
+	}
+	if e.flags&ring.FlagMore == 0 {
+		t.returned(s)
+	}
+	switch k {
+	case kindRecv:
+		t.finishRecv(s, e)
+	case kindAccept:
+		t.finishAccept(s, e)
+	case kindConnect:
+		t.finishConnect(s, e)
+	case kindWatch:
+		t.finishWatch(s, e)
+	case kindFill, kindRead, kindDrain:
+		t.finishFile(s, k, e)
+	case kindClose:
+		s.closing, s.fd = idle, -1
+	default:
+		if k > auditBase {
+			t.finishAudit(s, k-auditBase, e)
+		}
+	}
+	t.closeMaybe(s)
+}
+
+// stale frees what a completion brings that belongs to nobody any more.
+func (t *Transport) stale(k kind, e *event) {
+	t.stats.Stale++
+	if e.flags&ring.FlagMore == 0 {
+		t.outstanding--
+	}
+	if e.flags&ring.FlagBuffer != 0 {
+		t.blocks.recycle(uint16(e.flags >> 16))
+	}
+	if k == kindAccept && e.result >= 0 {
+		_ = sys.Close(int(e.result))
+	}
+}
+
+// returned notes that an entry of s has had its last completion.
+func (t *Transport) returned(s *slot) {
+	t.outstanding--
+	s.kernel--
+}
+
+// emit hands a completion out, in this batch if it fits.
+func (t *Transport) emit(c transport.Completion) {
+	if t.out != nil && len(t.out) < t.outLimit && t.done.len() == 0 {
+		t.out = append(t.out, c)
+		return
+	}
+	t.done.push(c)
+}
+
+// errnoOf is the error of a negative result.
+func errnoOf(result int32) syscall.Errno { return syscall.Errno(-result) }
