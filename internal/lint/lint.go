@@ -97,7 +97,7 @@ func Load(root string) (*Tree, error) {
 // enter decides whether to go into a directory. nested collects those whose Go files are not this module's packages.
 func (t *Tree) enter(dir string, nested map[string]bool) error {
 	switch base := path.Base(dir); {
-	case base == ".git", base == "node_modules", dir == "internal/lint/testdata":
+	case base == ".git", base == "vendor", base == "node_modules", dir == "internal/lint/testdata":
 		return fs.SkipDir
 	case dir == ".":
 		return nil
