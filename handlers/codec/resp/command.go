@@ -214,3 +214,6 @@ func expectedDollar(got byte) string {
 	}
 	return strings.Replace(redisReasonExpectedD, "%c", string([]byte{got}), 1)
 }
+
+// empty tells requests to which Redis answers nothing.
+func (p *CommandParser) empty(c *Command) bool { return len(c.Args) == 0 }

@@ -304,3 +304,5 @@ func (p *ValueParser) missing(have int) int {
 	}
 	return max(1, p.pos+p.bulk+2-have)
 }
+
+func (p *ValueParser) empty(*Value) bool { return false }

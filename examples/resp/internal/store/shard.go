@@ -29,7 +29,7 @@ const NoExpiry = -1
 type Entry struct {
 	Kind Kind
 	Str  []byte // of a String; may be changed in place and appended to
-	List List
+	List *List
 	Set  *Set
 	Hash *Hash
 
@@ -82,10 +82,12 @@ func (sh *Shard) Add(key []byte, kind Kind) *Entry {
 // Reset makes e an empty entry of the kind. When it expires does not change.
 func (e *Entry) Reset(kind Kind) {
 	str := e.Str
-	e.Kind, e.Str, e.List, e.Set, e.Hash = kind, nil, List{}, nil, nil
+	e.Kind, e.Str, e.List, e.Set, e.Hash = kind, nil, nil, nil, nil
 	switch kind {
 	case String:
 		e.Str = str[:0]
+	case ListKind:
+		e.List = &List{}
 	case SetKind:
 		e.Set = &Set{}
 	case HashKind:
@@ -122,7 +124,7 @@ func (sh *Shard) RemoveEmpty(e *Entry) {
 
 // Random answers a number below n, n > 0.
 func (sh *Shard) Random(n int) int {
-	return int(rand.New(&sh.random).Uint64N(uint64(n)))
+	return int(sh.random.Uint64() % uint64(n)) // so far below 2^64 that the bias does not matter
 }
 
 // expired tells whether e's time has come. Redis keeps a key through its last millisecond.

@@ -1,0 +1,88 @@
+package command
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/weirnet/weir/handlers/codec/resp"
+)
+
+// What Redis answers in the same words every time.
+const (
+	replyOK          = "+OK\r\n"
+	errSyntax        = "-ERR syntax error\r\n"
+	errWrongType     = "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n"
+	errNotInteger    = "-ERR value is not an integer or out of range\r\n"
+	errNotPositive   = "-ERR value is out of range, must be positive\r\n"
+	errNotInt32      = "-ERR value is out of range, value must between -2147483648 and 2147483647\r\n"
+	errOverflow      = "-ERR increment or decrement would overflow\r\n"
+	errDecrOverflow  = "-ERR decrement would overflow\r\n"
+	errDatabase      = "-ERR DB index is out of range\r\n"
+	errStringTooLong = "-ERR string exceeds maximum allowed size (proto-max-bulk-len)\r\n"
+	errExpireNX      = "-ERR NX and XX, GT or LT options at the same time are not compatible\r\n"
+	errExpireGTLT    = "-ERR GT and LT options at the same time are not compatible\r\n"
+)
+
+// previewBytes is how much of an unknown command and of its arguments Redis repeats.
+const previewBytes = 128
+
+// raw answers bytes that are a reply already.
+func (s *Session) raw(reply string) { s.out.AppendString(reply) }
+
+func (s *Session) int(n int) { resp.AppendInt(s.out, int64(n)) }
+
+func (s *Session) bool(b bool) {
+	if b {
+		s.raw(":1\r\n")
+		return
+	}
+	s.raw(":0\r\n")
+}
+
+func (s *Session) null() { resp.AppendNull(s.out) }
+
+func (s *Session) array(n int) { resp.AppendArrayHeader(s.out, n) }
+
+func (s *Session) bulk(text string) { resp.AppendBulkString(s.out, text) }
+
+// errorf answers an error. Redis puts blanks for line breaks, which arguments may have, and so does this.
+func (s *Session) errorf(format string, args ...any) {
+	text := strings.NewReplacer("\r", " ", "\n", " ").Replace(fmt.Sprintf(format, args...))
+	if err := resp.AppendError(s.out, "ERR "+text); err != nil {
+		s.raw("-ERR error\r\n") // cannot be: there is no line break left
+	}
+}
+
+func (s *Session) wrongArity(name string) {
+	s.errorf("wrong number of arguments for '%s' command", name)
+}
+
+func (s *Session) badExpire() {
+	s.errorf("invalid expire time in '%s' command", s.cmd.name)
+}
+
+// unknownCommand repeats the beginning of the request. Redis prints C strings, which end at a NUL byte.
+func (s *Session) unknownCommand() {
+	var preview strings.Builder
+	for _, a := range s.args[1:] {
+		if preview.Len() >= previewBytes {
+			break
+		}
+		fmt.Fprintf(&preview, "'%s' ", cString(a, previewBytes-preview.Len()))
+	}
+	s.errorf("unknown command '%s', with args beginning with: %s", cString(s.args[0], previewBytes), preview.String())
+}
+
+func (s *Session) unknownSubcommand() {
+	s.errorf("unknown subcommand '%s'. Try %s HELP.", cString(s.args[1], previewBytes), strings.ToUpper(s.cmd.name))
+}
+
+// cString is what C prints of p with a precision of n bytes.
+func cString(p []byte, n int) string {
+	for i, c := range p {
+		if c == 0 || i == n {
+			return string(p[:i])
+		}
+	}
+	return string(p)
+}

@@ -1,0 +1,217 @@
+package command
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"runtime/metrics"
+	"strings"
+
+	"github.com/weirnet/weir/examples/resp/internal/store"
+)
+
+// compatibleVersion is the Redis whose answers these are; clients choose what they send by it.
+const compatibleVersion = "7.0.15"
+
+func serverCommands() []command {
+	return []command{
+		{name: "dbsize", arity: 1, flags: "readonly fast", group: "server", summary: "Return the number of keys in the selected database", run: dbsize},
+		{name: "info", arity: -1, flags: "loading stale", group: "server", summary: "Get information and statistics about the server", run: info},
+		{name: "config", arity: -2, flags: "", group: "server", summary: "A container for server configuration commands", run: config},
+		{name: "command", arity: -1, flags: "loading stale", group: "server", summary: "Get array of command details", run: commands},
+		{name: "flushall", arity: -1, flags: "write", group: "server", summary: "Remove all keys from all databases", run: flushall},
+	}
+}
+
+func dbsize(s *Session) {
+	locked := s.db.LockAll()
+	n, _ := locked.Len()
+	locked.Unlock()
+	s.int(n)
+}
+
+func flushall(s *Session) {
+	if len(s.args) > 2 || len(s.args) == 2 && !is(s.args[1], "async") && !is(s.args[1], "sync") {
+		s.raw(errSyntax)
+		return
+	}
+	s.set.store.Flush()
+	s.raw(replyOK)
+}
+
+// settings are what CONFIG GET answers, by name.
+func (s *Session) settings() [][2]string {
+	return [][2]string{
+		{"appendonly", "no"},
+		{"databases", fmt.Sprint(s.set.store.Databases())},
+		{"maxmemory", "0"},
+		{"maxmemory-policy", "noeviction"},
+		{"proto-max-bulk-len", fmt.Sprint(maxStringBytes)},
+		{"save", ""},
+	}
+}
+
+func config(s *Session) {
+	if !is(s.args[1], "get") {
+		s.unknownSubcommand()
+		return
+	}
+	if len(s.args) < 3 {
+		s.wrongArity("config|get")
+		return
+	}
+	settings := s.settings()
+	var found []string
+	added := make([]bool, len(settings))
+	for _, pattern := range s.args[2:] {
+		glob := bytes.ContainsAny(pattern, "[*?")
+		for i, setting := range settings {
+			if added[i] || !store.Match(pattern, []byte(setting[0]), true) {
+				continue
+			}
+			name := setting[0]
+			if !glob {
+				name = string(pattern) // Redis repeats a plain name in the case that it was given
+			}
+			found = append(found, name, setting[1])
+			added[i] = true
+		}
+	}
+	s.array(len(found))
+	for _, text := range found {
+		s.bulk(text)
+	}
+}
+
+func info(s *Session) {
+	sections := []struct {
+		name  string
+		write func(*strings.Builder, *Session)
+	}{{"Server", infoServer}, {"Clients", infoClients}, {"Memory", infoMemory}, {"Keyspace", infoKeyspace}}
+	var text strings.Builder
+	for _, section := range sections {
+		wanted := len(s.args) == 1
+		for _, a := range s.args[1:] {
+			wanted = wanted || is(a, strings.ToLower(section.name)) || is(a, "all") || is(a, "default") || is(a, "everything")
+		}
+		if !wanted {
+			continue
+		}
+		if text.Len() > 0 {
+			text.WriteString("\r\n")
+		}
+		fmt.Fprintf(&text, "# %s\r\n", section.name)
+		section.write(&text, s)
+	}
+	s.bulk(text.String())
+}
+
+func infoServer(text *strings.Builder, s *Session) {
+	uptime := (s.set.store.Now() - s.set.started) / 1000
+	fmt.Fprintf(text, "redis_version:%s\r\nredis_mode:standalone\r\nprocess_id:%d\r\nuptime_in_seconds:%d\r\n",
+		compatibleVersion, os.Getpid(), uptime)
+}
+
+func infoClients(text *strings.Builder, s *Session) {
+	fmt.Fprintf(text, "connected_clients:%d\r\n", s.set.sessions.Load())
+}
+
+func infoMemory(text *strings.Builder, _ *Session) {
+	heap := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+	metrics.Read(heap)
+	fmt.Fprintf(text, "used_memory:%d\r\nmaxmemory:0\r\n", heap[0].Value.Uint64())
+}
+
+func infoKeyspace(text *strings.Builder, s *Session) {
+	for i := range s.set.store.Databases() {
+		locked := s.set.store.DB(i).LockAll()
+		keys, expiring := locked.Len()
+		locked.Unlock()
+		if keys > 0 {
+			fmt.Fprintf(text, "db%d:keys=%d,expires=%d,avg_ttl=0\r\n", i, keys, expiring)
+		}
+	}
+}
+
+func commands(s *Session) {
+	if len(s.args) == 1 {
+		s.array(len(s.set.list))
+		for _, c := range s.set.list {
+			s.describe(c)
+		}
+		return
+	}
+	named := s.args[2:]
+	switch {
+	case is(s.args[1], "count") && len(named) > 0:
+		s.wrongArity("command|count")
+	case is(s.args[1], "count"):
+		s.int(len(s.set.list))
+	case is(s.args[1], "info"):
+		s.describeNamed(named)
+	case is(s.args[1], "docs"):
+		s.documentNamed(named)
+	default:
+		s.unknownSubcommand()
+	}
+}
+
+// describeNamed answers null for a name that is none.
+func (s *Session) describeNamed(names [][]byte) {
+	if len(names) == 0 {
+		s.array(len(s.set.list))
+		for _, c := range s.set.list {
+			s.describe(c)
+		}
+		return
+	}
+	s.array(len(names))
+	for _, name := range names {
+		if c := s.set.lookup(name); c != nil {
+			s.describe(c)
+		} else {
+			s.null()
+		}
+	}
+}
+
+// documentNamed answers name and documentation by turns, and nothing for a name that is none.
+func (s *Session) documentNamed(names [][]byte) {
+	found := s.set.list
+	if len(names) > 0 {
+		found = nil
+		for _, name := range names {
+			if c := s.set.lookup(name); c != nil {
+				found = append(found, c)
+			}
+		}
+	}
+	s.array(2 * len(found))
+	for _, c := range found {
+		s.bulk(c.name)
+		s.array(4)
+		s.bulk("summary")
+		s.bulk(c.summary)
+		s.bulk("group")
+		s.bulk(c.group)
+	}
+}
+
+// describe answers the ten elements that Redis 7 answers; of categories, hints, key specifications and subcommands there
+// are none.
+func (s *Session) describe(c *command) {
+	s.array(10)
+	s.bulk(c.name)
+	s.int(c.arity)
+	flags := strings.Fields(c.flags)
+	s.array(len(flags))
+	for _, flag := range flags {
+		s.raw("+" + flag + "\r\n")
+	}
+	s.int(c.first)
+	s.int(c.last)
+	s.int(c.step)
+	for range 4 {
+		s.array(0)
+	}
+}
