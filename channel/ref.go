@@ -114,7 +114,7 @@ func (r ref) Write(ctx context.Context, p []byte) error {
 		if q.c.loop.OnThread() {
 			return fmt.Errorf("%w: %w", pipeline.ErrWouldDeadlock, err)
 		}
-		select {
+		select { //weir:goroutines a caller beside the loop waits here
 		case <-room:
 		case <-q.done:
 		case <-ctx.Done():
