@@ -65,6 +65,9 @@ func (t *Transport) Submit(op transport.Op) {
 	if t.closed {
 		return
 	}
+	if t.w.cfg.Trace != nil {
+		t.w.trace(t, 0, "submit %s on %#x, token %#x", kindNames[op.Kind], uint64(op.Handle), uint64(op.Token))
+	}
 	switch op.Kind {
 	case transport.Cancel:
 		t.cancelTarget(op)
@@ -98,7 +101,11 @@ func (t *Transport) Wait(dst []transport.Completion, timeout time.Duration) ([]t
 	}
 	if !t.ready() {
 		t.stats.Waits++
-		if timeout != 0 && !w.chance(w.cfg.Faults.EarlyReturn) {
+		switch {
+		case timeout == 0:
+		case w.chance(w.cfg.Faults.EarlyReturn):
+			w.trace(t, 0, "wait returns early")
+		default:
 			t.sleep(timeout)
 		}
 	}
@@ -116,8 +123,13 @@ func (t *Transport) Wait(dst []transport.Completion, timeout time.Duration) ([]t
 func (t *Transport) sleep(timeout time.Duration) {
 	w := t.w
 	t.deadline = never
-	if timeout > 0 && timeout < never-w.now {
-		t.deadline = w.now + timeout
+	if timeout > 0 && timeout < never-t.now {
+		// Counted from what this loop knows as now: others may have let time pass since, and a timer for which it computed
+		// the timeout must not be late by that.
+		t.deadline = t.now + timeout
+		if t.deadline <= w.now {
+			return
+		}
 	}
 	for {
 		t.idle = true
@@ -184,9 +196,8 @@ func (t *Transport) handOut(dst []transport.Completion) []transport.Completion {
 	}
 	room = min(room, t.w.cfg.Batch)
 	for len(t.settled) > 0 && room > 0 {
-		dst = append(dst, t.settled[0].c)
+		dst = t.give(dst, &t.settled[0])
 		t.settled = t.settled[1:]
-		t.stats.Completions++
 		room--
 	}
 	n := min(room, len(t.queue)-t.head)
@@ -198,15 +209,24 @@ func (t *Transport) handOut(dst []transport.Completion) []transport.Completion {
 		if q.in != nil && q.c.Buf != nil {
 			t.w.fail(q.in.hand(q.c.Buf.Bytes()))
 		}
-		dst = append(dst, q.c)
+		dst = t.give(dst, q)
 		*q = queued{}
 		t.head++
-		t.stats.Completions++
 	}
 	if t.head == len(t.queue) {
 		t.queue, t.head = t.queue[:0], 0
 	}
 	return dst
+}
+
+// give hands out one completion.
+func (t *Transport) give(dst []transport.Completion, q *queued) []transport.Completion {
+	t.stats.Completions++
+	if t.w.cfg.Trace != nil {
+		t.w.trace(t, q.id, "completion of token %#x: n %d, handle %#x, error %v, more %v",
+			uint64(q.c.Token), q.c.N, uint64(q.c.Handle), q.c.Err, q.c.More)
+	}
+	return append(dst, q.c)
 }
 
 // Wake makes a Wait return at once. Any goroutine; what happens then depends on when it came, so a replay needs wakes from

@@ -61,10 +61,11 @@ func NewWorld(seed uint64, cfg Config) *World {
 // Open opens one more transport. All transports of a world share its addresses, as the processes of a host do.
 func (w *World) Open() *Transport {
 	t := &Transport{
-		w: w, id: len(w.transports), pool: buffer.NewPool(w.cfg.Pool), now: w.now, deadline: never, idle: true,
+		w: w, id: len(w.transports), pool: buffer.NewPool(w.cfg.Pool), now: w.now, deadline: never,
 		ops: map[transport.Token]*operation{}, blocks: w.cfg.Blocks,
 	}
 	w.transports = append(w.transports, t)
+	w.version.Add(1)
 	w.trace(t, 0, "open")
 	return t
 }

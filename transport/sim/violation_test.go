@@ -1,0 +1,86 @@
+package sim
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirnet/weir/buffer"
+	"github.com/weirnet/weir/transport"
+)
+
+// delivered sends a few bytes over a new connection, lets spoil at the receiving side, and answers what the next Waits
+// say.
+func delivered(t *testing.T, spoil func(w *World, in *stream)) (*World, error) {
+	w := NewWorld(1, Config{})
+	tr := w.Open()
+	ln, err := tr.Listen(transport.ListenConfig{Network: "tcp", Address: "10.0.0.1:1"})
+	require.NoError(t, err)
+	tr.Submit(transport.Op{Kind: transport.Accept, Handle: ln, Token: 1})
+	tr.Submit(transport.Op{
+		Kind: transport.Connect, Token: 2, Dial: &transport.DialConfig{Network: "tcp", Address: "10.0.0.1:1"},
+	})
+	var client, server transport.Handle
+	for client == 0 || server == 0 {
+		out, err := tr.Wait(nil, -1)
+		require.NoError(t, err)
+		for _, c := range out {
+			if c.Token == 1 {
+				server = c.Handle
+			} else {
+				client = c.Handle
+			}
+		}
+	}
+	tr.Submit(transport.Op{
+		Kind: transport.Send, Handle: client, Token: 3, Bufs: []*buffer.Buf{buffer.Wrap([]byte("0123456789"))},
+	})
+	spoil(w, w.conns[0].a.out)
+	tr.Submit(transport.Op{Kind: transport.Recv, Handle: server, Token: 4, Limit: 10})
+	for range 10 {
+		if _, err := tr.Wait(nil, -1); err != nil {
+			return w, err
+		}
+	}
+	return w, nil
+}
+
+func TestCheckFindsWhatIsWrong(t *testing.T) {
+	w, err := delivered(t, func(*World, *stream) {})
+	require.NoError(t, err)
+	require.NoError(t, w.Check())
+	for _, c := range []struct {
+		name  string
+		spoil func(w *World, in *stream)
+		want  string
+	}{
+		{"a byte changed", func(_ *World, in *stream) { in.buf[5] ^= 1 }, "are not those that were sent"},
+		{"two bytes swapped", func(_ *World, in *stream) { in.buf[1], in.buf[2] = in.buf[2], in.buf[1] }, "are not those"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w, err := delivered(t, c.spoil)
+			require.ErrorContains(t, err, c.want)
+			require.ErrorContains(t, w.Check(), c.want)
+		})
+	}
+	for _, c := range []struct {
+		name  string
+		spoil func(w *World, in *stream)
+		want  string
+	}{
+		{"a byte too many", func(_ *World, in *stream) { in.buf = append(in.buf, 0) }, "positions"},
+		{"credit from nowhere", func(_ *World, in *stream) { in.credit++ }, "positions"},
+		{"a block lost", func(w *World, _ *stream) { w.transports[0].blocks-- }, "blocks"},
+		{"a socket lost", func(w *World, _ *stream) { w.transports[0].stats.Open-- }, "open"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w, err := delivered(t, func(w *World, in *stream) {
+				c.spoil(w, in)
+				require.ErrorContains(t, w.Check(), c.want)
+			})
+			require.ErrorContains(t, err, c.want, "Wait answers what Check found")
+			assert.ErrorContains(t, w.Check(), c.want)
+		})
+	}
+}
