@@ -1,0 +1,311 @@
+//go:build linux
+
+package epoll
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/weirnet/weir/transport"
+)
+
+func TestAcceptTakesABoundedNumberPerWait(t *testing.T) {
+	for _, n := range []int{3, 4, 5} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			f := open(t, Config{AcceptsPerWait: 4})
+			l, addr := f.listen(transport.ListenConfig{})
+			for range n {
+				peer, err := net.Dial("tcp", addr.String())
+				require.NoError(t, err)
+				defer peer.Close()
+			}
+			accept := f.submit(transport.Op{Kind: transport.Accept, Handle: l})
+			require.Len(t, f.wait(-1), min(n, 4))
+			f.until("all", func() bool { return len(accept.conns) == n })
+			require.Equal(t, n+1, f.tr.Stats().Open)
+		})
+	}
+}
+
+func TestAcceptEndsWithEMFILEAndGoesOnLater(t *testing.T) {
+	f := open(t, Config{})
+	l, addr := f.listen(transport.ListenConfig{})
+	peers := make([]net.Conn, 3)
+	for i := range peers {
+		var err error
+		peers[i], err = net.Dial("tcp", addr.String())
+		require.NoError(t, err)
+		defer peers[i].Close()
+	}
+	// One more descriptor than is open now: the lowest free one is the highest allowed.
+	probe, err := syscall.Dup(0)
+	require.NoError(t, err)
+	require.NoError(t, syscall.Close(probe))
+	var limit syscall.Rlimit
+	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
+	tight := limit
+	tight.Cur = uint64(probe) + 1
+	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &tight))
+	defer func() { require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)) }()
+
+	accept := f.submit(transport.Op{Kind: transport.Accept, Handle: l})
+	f.done(accept)
+	require.ErrorIs(t, accept.err, syscall.EMFILE)
+	require.Len(t, accept.conns, 1)
+	require.Zero(t, f.wakeUps(), "a listener that nobody accepts from does not spin")
+	// A Connect at the limit says so, too.
+	dial := f.submit(transport.Op{Kind: transport.Connect, Dial: &transport.DialConfig{Network: "tcp", Address: addr.String()}})
+	f.done(dial)
+	require.ErrorIs(t, dial.err, syscall.EMFILE)
+
+	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit))
+	again := f.submit(transport.Op{Kind: transport.Accept, Handle: l})
+	f.until("the others", func() bool { return len(again.conns) == 2 })
+}
+
+func TestAListenerThatNobodyAcceptsFromDoesNotWake(t *testing.T) {
+	f := open(t, Config{})
+	l, addr := f.listen(transport.ListenConfig{})
+	accept := f.submit(transport.Op{Kind: transport.Accept, Handle: l})
+	f.wait(0)
+	f.done(f.cancel(accept), accept)
+	peer, err := net.Dial("tcp", addr.String())
+	require.NoError(t, err)
+	defer peer.Close()
+	require.Zero(t, f.wakeUps())
+	again := f.submit(transport.Op{Kind: transport.Accept, Handle: l})
+	f.until("the connection", func() bool { return len(again.conns) == 1 })
+}
+
+func TestAddresses(t *testing.T) {
+	dir := t.TempDir()
+	abstract := "@weir-epoll-test-" + fmt.Sprint(os.Getpid())
+	for _, c := range []struct {
+		network, address string // listened on
+		dialNetwork      string
+		host             string // dialled, with the listener's port; "": its address
+		peer             string // the peer's host as Accept says; "": none
+	}{
+		{"tcp", "127.0.0.1:0", "tcp", "", "127.0.0.1"},
+		{"tcp4", "127.0.0.1:0", "tcp4", "", "127.0.0.1"},
+		{"tcp4", ":0", "tcp4", "127.0.0.1", "127.0.0.1"},
+		{"tcp", "0.0.0.0:0", "tcp", "127.0.0.1", "127.0.0.1"},
+		{"tcp", "[::1]:0", "tcp", "", "::1"},
+		{"tcp6", "[::1]:0", "tcp6", "", "::1"},
+		{"tcp6", ":0", "tcp6", "::1", "::1"},
+		{"tcp", ":0", "tcp", "127.0.0.1", "127.0.0.1"},
+		{"tcp", ":0", "tcp", "::1", "::1"},
+		{"tcp", "[::]:0", "tcp4", "127.0.0.1", "127.0.0.1"},
+		{"unix", filepath.Join(dir, "socket"), "unix", "", ""},
+		{"unix", abstract, "unix", "", ""},
+	} {
+		t.Run(c.network+" "+c.address+" from "+c.host, func(t *testing.T) {
+			f := open(t, Config{})
+			l, addr := f.listen(transport.ListenConfig{Network: c.network, Address: c.address})
+			to := addr.String()
+			if tcp, ok := addr.(*net.TCPAddr); ok && c.host != "" {
+				to = net.JoinHostPort(c.host, fmt.Sprint(tcp.Port))
+			}
+			accept := f.submit(transport.Op{Kind: transport.Accept, Handle: l})
+			dial := f.submit(transport.Op{Kind: transport.Connect, Dial: &transport.DialConfig{Network: c.dialNetwork, Address: to}})
+			f.done(dial)
+			require.NoError(t, dial.err)
+			f.until("the connection", func() bool { return len(accept.conns) == 1 })
+			client, server := dial.conns[0].Handle, accept.conns[0].Handle
+			peer := accept.conns[0].Addr
+			if c.peer == "" {
+				require.False(t, peer.IsValid())
+				require.Equal(t, c.address, addr.String())
+				require.Equal(t, c.address, f.tr.LocalAddr(server).String())
+			} else {
+				require.Equal(t, c.peer, peer.Addr().String())
+				require.Equal(t, f.tr.LocalAddr(client).String(), peer.String())
+				require.Equal(t, to, f.tr.LocalAddr(server).String())
+			}
+			recv := f.recv(server, 5)
+			f.done(f.send(client, []byte("hello")), recv)
+			require.Equal(t, "hello", string(recv.data))
+			f.done(f.close(l))
+			if c.network == "unix" && !strings.HasPrefix(c.address, "@") {
+				_, err := os.Stat(c.address)
+				require.ErrorIs(t, err, os.ErrNotExist, "the path goes with the listener")
+			}
+		})
+	}
+}
+
+func TestAdoptedListeners(t *testing.T) {
+	for _, network := range []string{"tcp", "unix"} {
+		t.Run(network, func(t *testing.T) {
+			address := "127.0.0.1:0"
+			if network == "unix" {
+				address = filepath.Join(t.TempDir(), "socket")
+			}
+			original, err := net.Listen(network, address)
+			require.NoError(t, err)
+			defer original.Close()
+			f := open(t, Config{})
+			other := open(t, Config{})
+			cfg := transport.ListenConfig{Listener: original.(syscall.Conn)}
+			l, addr := f.listen(cfg)
+			_, _ = other.listen(cfg)
+			require.Equal(t, original.Addr().String(), addr.String())
+			accept := f.submit(transport.Op{Kind: transport.Accept, Handle: l})
+			f.wait(0)
+			peer, err := net.Dial(network, addr.String())
+			require.NoError(t, err)
+			defer peer.Close()
+			f.until("the connection", func() bool { return len(accept.conns) == 1 })
+			if network == "tcp" {
+				require.Equal(t, 1, f.option(accept.conns[0].Handle, unix.IPPROTO_TCP, unix.TCP_NODELAY))
+			}
+			// Closing ours takes it out of epoll, although the socket lives on, and leaves the original to its owner.
+			f.done(f.close(l), accept)
+			late, err := net.Dial(network, addr.String())
+			require.NoError(t, err)
+			defer late.Close()
+			require.Zero(t, f.wakeUps())
+			require.Zero(t, f.tr.Stats().Stale)
+			conn, err := original.Accept()
+			require.NoError(t, err)
+			conn.Close()
+			if network == "unix" {
+				require.FileExists(t, address)
+			}
+		})
+	}
+}
+
+// option reads an integer option of a socket.
+func (f *fixture) option(h transport.Handle, level, name int) (value int) {
+	f.Helper()
+	require.NoError(f, f.tr.Control(h, func(fd uintptr) (err error) {
+		value, err = unix.GetsockoptInt(int(fd), level, name)
+		return err
+	}))
+	return value
+}
+
+func TestControlHooksRunBeforeBindAndConnect(t *testing.T) {
+	f := open(t, Config{})
+	var seen []string
+	hook := func(network, address string, c syscall.RawConn) error {
+		seen = append(seen, network+" "+address)
+		return c.Control(func(fd uintptr) {
+			sa, err := unix.Getsockname(int(fd))
+			require.NoError(t, err)
+			require.Zero(t, sa.(*unix.SockaddrInet4).Port, "not yet bound")
+			require.NoError(t, unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PRIORITY, 3))
+		})
+	}
+	l, addr := f.listen(transport.ListenConfig{Network: "tcp", Address: "127.0.0.1:0", Control: hook})
+	require.Equal(t, 3, f.option(l, unix.SOL_SOCKET, unix.SO_PRIORITY))
+	dial := f.submit(transport.Op{Kind: transport.Connect, Dial: &transport.DialConfig{
+		Network: "tcp", Address: addr.String(), Control: hook,
+	}})
+	f.done(dial)
+	require.NoError(t, dial.err)
+	require.Equal(t, 3, f.option(dial.conns[0].Handle, unix.SOL_SOCKET, unix.SO_PRIORITY))
+	require.Equal(t, []string{"tcp4 127.0.0.1:0", "tcp4 " + addr.String()}, seen)
+
+	before := descriptors(t)
+	refused := func(string, string, syscall.RawConn) error { return syscall.EACCES }
+	_, err := f.tr.Listen(transport.ListenConfig{Network: "tcp", Address: "127.0.0.1:0", Control: refused})
+	require.ErrorIs(t, err, syscall.EACCES)
+	dial = f.submit(transport.Op{Kind: transport.Connect, Dial: &transport.DialConfig{
+		Network: "tcp", Address: addr.String(), Control: refused,
+	}})
+	f.done(dial)
+	require.ErrorIs(t, dial.err, syscall.EACCES)
+	require.Equal(t, before, descriptors(t))
+}
+
+func TestListenErrors(t *testing.T) {
+	f := open(t, Config{})
+	_, taken := f.listen(transport.ListenConfig{})
+	notListening, err := net.Dial("tcp", taken.String())
+	require.NoError(t, err)
+	defer notListening.Close()
+	before, slots := descriptors(t), f.tr.Stats().Open
+	for _, cfg := range []transport.ListenConfig{
+		{Network: "tcp", Address: taken.String()},
+		{Network: "tcp", Address: "192.0.2.77:0"}, // nobody's address: TEST-NET-1
+		{Network: "tcp", Address: "localhost:0"},
+		{Network: "tcp", Address: "127.0.0.1:65536"},
+		{Network: "tcp6", Address: "127.0.0.1:0"},
+		{Network: "udp", Address: "127.0.0.1:0"},
+		{Network: "unix", Address: filepath.Join(t.TempDir(), "no", "such", "directory")},
+		{Listener: notListening.(syscall.Conn)},
+	} {
+		_, err := f.tr.Listen(cfg)
+		require.Error(t, err, "%v", cfg)
+	}
+	require.Equal(t, before, descriptors(t))
+	require.Equal(t, slots, f.tr.Stats().Open)
+}
+
+func TestAcceptedSocketsHaveTheOptions(t *testing.T) {
+	keepAlive := net.KeepAliveConfig{Enable: true, Idle: 1_500_000_000, Interval: 7_000_000_000, Count: 3}
+	for _, c := range []struct {
+		name string
+		cfg  transport.SocketConfig
+		want map[int]int // options of IPPROTO_TCP; negative: of SOL_SOCKET
+	}{
+		{"zero", transport.SocketConfig{}, map[int]int{unix.TCP_NODELAY: 1, -unix.SO_KEEPALIVE: 0}},
+		{"delay", transport.SocketConfig{Delay: true}, map[int]int{unix.TCP_NODELAY: 0}},
+		{"keep-alive", transport.SocketConfig{KeepAlive: keepAlive}, map[int]int{
+			-unix.SO_KEEPALIVE: 1, unix.TCP_KEEPIDLE: 2, unix.TCP_KEEPINTVL: 7, unix.TCP_KEEPCNT: 3,
+		}},
+		{"keep-alive defaults", transport.SocketConfig{KeepAlive: net.KeepAliveConfig{Enable: true}}, map[int]int{
+			-unix.SO_KEEPALIVE: 1, unix.TCP_KEEPIDLE: 15, unix.TCP_KEEPINTVL: 15, unix.TCP_KEEPCNT: 9,
+		}},
+		{"buffers", transport.SocketConfig{SendBufferBytes: 20_000, ReceiveBufferBytes: 30_000}, map[int]int{
+			-unix.SO_SNDBUF: 40_000, -unix.SO_RCVBUF: 60_000, // the kernel doubles them, socket(7)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := open(t, Config{})
+			foreign, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			defer foreign.Close()
+			for _, cfg := range []transport.ListenConfig{
+				{Network: "tcp", Address: "127.0.0.1:0", Socket: c.cfg},
+				{Listener: foreign.(syscall.Conn), Socket: c.cfg},
+			} {
+				l, addr := f.listen(cfg)
+				accept := f.submit(transport.Op{Kind: transport.Accept, Handle: l})
+				dial := f.submit(transport.Op{Kind: transport.Connect, Dial: &transport.DialConfig{
+					Network: "tcp", Address: addr.String(), Socket: c.cfg,
+				}})
+				f.done(dial)
+				f.until("the connection", func() bool { return len(accept.conns) == 1 })
+				for _, h := range []transport.Handle{accept.conns[0].Handle, dial.conns[0].Handle} {
+					for name, want := range c.want {
+						level := unix.IPPROTO_TCP
+						if name < 0 {
+							level, name = unix.SOL_SOCKET, -name
+						}
+						require.Equal(t, want, f.option(h, level, name), "option %d, adopted %v", name, cfg.Listener != nil)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestReusePortListenersShareAPort(t *testing.T) {
+	f := open(t, Config{})
+	_, addr := f.listen(transport.ListenConfig{Network: "tcp", Address: "127.0.0.1:0", ReusePort: true})
+	_, again := f.listen(transport.ListenConfig{Network: "tcp", Address: addr.String(), ReusePort: true})
+	require.Equal(t, addr, again)
+	_, err := f.tr.Listen(transport.ListenConfig{Network: "tcp", Address: addr.String()})
+	require.ErrorIs(t, err, syscall.EADDRINUSE)
+}

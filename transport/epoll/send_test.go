@@ -1,0 +1,325 @@
+//go:build linux
+
+package epoll
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirnet/weir/buffer"
+	"github.com/weirnet/weir/transport"
+)
+
+// readAll reads n bytes of a peer on another goroutine; the answer is what it read.
+func readAll(peer io.Reader, n int) <-chan []byte {
+	got := make(chan []byte, 1)
+	go func() {
+		p := make([]byte, n)
+		m, _ := io.ReadFull(peer, p)
+		got <- p[:m]
+	}()
+	return got
+}
+
+func TestOneSendOfMoreBuffersThanASystemCallTakes(t *testing.T) {
+	for _, n := range []int{1, 2, 1023, 1024, 1025, 2048, 2049, 5000} {
+		t.Run(fmt.Sprintf("buffers=%d", n), func(t *testing.T) {
+			f := open(t, Config{})
+			h, peer := f.connection()
+			want := pattern(3 * n)
+			pieces := make([][]byte, 0, n)
+			for i := range n {
+				pieces = append(pieces, want[3*i:3*i+3])
+			}
+			got := readAll(peer, len(want))
+			send := f.send(h, pieces...)
+			f.done(send)
+			require.NoError(t, send.err)
+			require.Equal(t, len(want), send.n)
+			require.Equal(t, want, <-got)
+		})
+	}
+}
+
+func TestEmptyBuffersAreSkipped(t *testing.T) {
+	f := open(t, Config{})
+	h, peer := f.connection()
+	got := readAll(peer, 6)
+	none := []byte{}
+	sends := []*call{
+		f.send(h), f.send(h, none), f.send(h, none, none), f.send(h, none, []byte("a"), none),
+		f.send(h, []byte("b"), none, none, []byte("c")), f.send(h, none, none, []byte("def")),
+	}
+	f.done(sends...)
+	for i, n := range []int{0, 0, 0, 1, 2, 3} {
+		require.NoError(t, sends[i].err)
+		require.Equal(t, n, sends[i].n)
+	}
+	require.Equal(t, "abcdef", string(<-got))
+}
+
+func TestASmallSendBufferLosesAndRepeatsNothing(t *testing.T) {
+	f := open(t, Config{})
+	handles, peers := f.connections(1, transport.ListenConfig{
+		Network: "tcp", Address: "127.0.0.1:0",
+		Socket: transport.SocketConfig{SendBufferBytes: 1}, // the kernel makes the smallest of it: 4608
+	})
+	size := 0
+	require.NoError(t, f.tr.Control(handles[0], func(fd uintptr) (err error) {
+		size, err = syscall.GetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_SNDBUF)
+		return err
+	}))
+	require.Equal(t, 4608, size)
+	want := pattern(4 << 20)
+	got := readAll(peers[0], len(want))
+	rng := rand.New(rand.NewPCG(1, 2))
+	for left := want; len(left) > 0; {
+		var pieces [][]byte
+		for range 1 + rng.IntN(20) {
+			n := min(rng.IntN(20_000), len(left))
+			pieces = append(pieces, left[:n])
+			left = left[n:]
+		}
+		_ = f.tr.Wake() // at random moments
+		f.done(f.send(handles[0], pieces...))
+	}
+	require.Equal(t, want, <-got)
+	require.NotZero(t, f.tr.Stats().ShortSends)
+	require.EqualValues(t, len(want), f.tr.Stats().Sent)
+}
+
+func TestAMebibyteBothWaysInRandomSizes(t *testing.T) {
+	f := open(t, Config{})
+	h, peer := f.connection()
+	want := pattern(1 << 20)
+	rng := rand.New(rand.NewPCG(3, 4))
+	got := readAll(peer, len(want))
+	go func() {
+		for left := want; len(left) > 0; {
+			n := min(1+rand.IntN(20_000), len(left))
+			if _, err := peer.Write(left[:n]); err != nil {
+				return
+			}
+			left = left[n:]
+		}
+	}()
+	var received []byte
+	recv := f.recv(h, 1+rng.IntN(100_000))
+	send, left := f.send(h), want
+	f.until("both streams", func() bool {
+		if recv.done {
+			received = append(received, recv.data...)
+			recv = f.recv(h, 1+rng.IntN(100_000))
+		}
+		if send.done && len(left) > 0 {
+			n := min(1+rng.IntN(50_000), len(left))
+			send, left = f.send(h, left[:n/2], left[n/2:n]), left[n:]
+		}
+		return len(received)+len(recv.data) == len(want) && len(left) == 0 && send.done
+	})
+	require.Equal(t, want, append(received, recv.data...))
+	require.Equal(t, want, <-got)
+	f.balanced()
+}
+
+func TestAFastPeerDoesNotHoldTheLoop(t *testing.T) {
+	const turn = 10_000
+	for _, n := range []int{turn - 1, turn, turn + 1, 2*turn + 1} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			f := open(t, Config{SendBytesPerTurn: turn})
+			h, peer := f.connection()
+			got := readAll(peer, n)
+			send := f.send(h, pattern(n)[:n/2], pattern(n)[n/2:])
+			ctls := f.tr.Counters().EpollCtls
+			require.LessOrEqual(t, int(f.tr.Stats().Sent), turn, "in Submit")
+			for left := n; left > 0; {
+				sent := f.tr.Stats().Sent
+				for _, c := range f.wait(-1) {
+					require.Equal(t, min(left, turn), c.N)
+					require.Equal(t, left > turn, c.More)
+					left -= c.N
+				}
+				require.LessOrEqual(t, int(f.tr.Stats().Sent-sent), turn, "in one Wait")
+			}
+			require.True(t, send.done)
+			require.Equal(t, ctls, f.tr.Counters().EpollCtls, "going on needs no epoll")
+			require.Equal(t, pattern(n), <-got)
+		})
+	}
+}
+
+func TestASendThatGoesOnDoesNotStarveOthers(t *testing.T) {
+	f := open(t, Config{SendBytesPerTurn: 1000})
+	handles, peers := f.connections(2, transport.ListenConfig{})
+	go func() { _, _ = io.Copy(io.Discard, peers[0]) }()
+	recv := f.recv(handles[1], 4)
+	_, err := peers[1].Write([]byte("ping"))
+	require.NoError(t, err)
+	f.readable(handles[1], 4)
+	send := f.send(handles[0], make([]byte, 1<<20))
+	for turns := 0; !recv.done; turns++ {
+		require.Less(t, turns, 4)
+		require.False(t, send.done)
+		f.wait(-1)
+	}
+	f.done(send)
+}
+
+func TestASendInProgressEndsWhenThePeerResets(t *testing.T) {
+	f := open(t, Config{})
+	h, peer := f.connection()
+	send := f.fillUp(h)
+	require.NoError(t, peer.SetLinger(0))
+	require.NoError(t, peer.Close())
+	f.done(send)
+	require.ErrorIs(t, send.err, syscall.ECONNRESET)
+	again := f.send(h, []byte("x"))
+	f.done(again)
+	require.ErrorIs(t, again.err, syscall.EPIPE)
+}
+
+func TestASendWithoutWaitingAnswersAtOnceWhatTheKernelTook(t *testing.T) {
+	f := open(t, Config{})
+	h, peer := f.connection()
+	noWait := func(p []byte) *call {
+		return f.submit(transport.Op{Kind: transport.Send, Handle: h, NoWait: true, Bufs: []*buffer.Buf{buffer.Wrap(p)}})
+	}
+	small := noWait([]byte("small"))
+	require.Len(t, f.wait(-1), 1)
+	require.NoError(t, small.err)
+	require.Equal(t, 5, small.n)
+	var full *call
+	sent := 5
+	for full == nil || full.n > 0 {
+		full = noWait(make([]byte, 16<<20))
+		require.Len(t, f.wait(-1), 1)
+		require.ErrorIs(t, full.err, transport.ErrWouldBlock)
+		require.Less(t, full.n, 16<<20)
+		sent += full.n
+	}
+	require.Zero(t, f.tr.Counters().EpollCtls-1, "nothing waits for room: only the listener was in epoll")
+	rest := f.send(h, []byte("rest"))
+	require.Len(t, readAllNow(peer, sent+4, f), sent+4)
+	f.done(rest)
+	require.NoError(t, rest.err)
+}
+
+// readAllNow reads n bytes of a peer while the transport goes on.
+func readAllNow(peer net.Conn, n int, f *fixture) []byte {
+	got := readAll(peer, n)
+	var p []byte
+	f.until("the peer has all", func() bool {
+		select {
+		case p = <-got:
+			return true
+		default:
+			return false
+		}
+	})
+	return p
+}
+
+func TestSendFile(t *testing.T) {
+	content := pattern(300_000)
+	path := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(path, content, 0o600))
+	regular, err := os.Open(path)
+	require.NoError(t, err)
+	defer regular.Close()
+	auxv, err := os.ReadFile("/proc/self/auxv")
+	require.NoError(t, err)
+	unspliceable, err := os.Open("/proc/self/auxv")
+	require.NoError(t, err)
+	defer unspliceable.Close()
+
+	for _, c := range []struct {
+		name   string
+		file   *os.File
+		offset int64
+		length int64
+		want   []byte
+		err    error
+	}{
+		{"all", regular, 0, 300_000, content, nil},
+		{"part", regular, 1000, 70_000, content[1000:71_000], nil},
+		{"nothing", regular, 0, 0, nil, nil},
+		{"one more than there is", regular, 290_000, 10_001, content[290_000:], io.ErrUnexpectedEOF},
+		{"behind the end", regular, 300_001, 1, nil, io.ErrUnexpectedEOF},
+		{"cannot be spliced", unspliceable, 16, int64(len(auxv)) - 16, auxv[16:], nil},
+		{"cannot be spliced, one more", unspliceable, 0, int64(len(auxv)) + 1, auxv, io.ErrUnexpectedEOF},
+		{"no file", nil, 0, 1, nil, syscall.EINVAL},
+		{"negative offset", regular, -1, 1, nil, syscall.EINVAL},
+		{"negative length", regular, 0, -1, nil, syscall.EINVAL},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := open(t, Config{SendBytesPerTurn: 50_000})
+			h, peer := f.connection()
+			got := readAll(peer, len(c.want))
+			send := f.submit(transport.Op{
+				Kind: transport.SendFile, Handle: h,
+				File: &transport.FileRange{File: c.file, Offset: c.offset, Length: c.length},
+			})
+			f.done(send)
+			require.ErrorIs(t, send.err, c.err)
+			require.Equal(t, len(c.want), send.n)
+			require.Equal(t, string(c.want), string(<-got))
+			if c.file == regular {
+				require.EqualValues(t, send.n, f.tr.Stats().FileSent)
+			} else {
+				require.Zero(t, f.tr.Stats().FileSent)
+			}
+			if int64(send.n) > 50_000 {
+				require.Greater(t, send.count, 1, "bounded per turn")
+			}
+			f.done(f.send(h, []byte("x")))
+			runtime.KeepAlive(peer)
+		})
+	}
+}
+
+func TestASendFileWaitsForRoom(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	content := pattern(8 << 20)
+	require.NoError(t, os.WriteFile(path, content, 0o600))
+	file, err := os.Open(path)
+	require.NoError(t, err)
+	defer file.Close()
+	f := open(t, Config{})
+	h, peer := f.connection()
+	send := f.submit(transport.Op{
+		Kind: transport.SendFile, Handle: h, File: &transport.FileRange{File: file, Length: int64(len(content))},
+	})
+	f.quiet()
+	require.False(t, send.done)
+	require.Zero(t, f.wakeUps())
+	busy := f.send(h, []byte("x"))
+	f.done(busy)
+	require.ErrorIs(t, busy.err, transport.ErrBusy)
+	require.Equal(t, content, readAllNow(peer, len(content), f))
+	f.done(send)
+	require.NoError(t, send.err)
+	require.EqualValues(t, len(content), f.tr.Stats().FileSent)
+}
+
+func TestASendThatIsCancelledSendsNoMore(t *testing.T) {
+	f := open(t, Config{})
+	h, peer := f.connection()
+	send := f.fillUp(h)
+	f.done(f.cancel(send), send)
+	require.ErrorIs(t, send.err, transport.ErrCanceled)
+	f.done(f.submit(transport.Op{Kind: transport.CloseWrite, Handle: h}))
+	require.NoError(t, peer.SetReadDeadline(time.Now().Add(patience)))
+	n, err := io.Copy(io.Discard, peer)
+	require.NoError(t, err)
+	require.EqualValues(t, send.n, n)
+}

@@ -1,0 +1,224 @@
+//go:build linux
+
+package epoll
+
+import (
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/weirnet/weir/internal/sys"
+	"github.com/weirnet/weir/transport"
+)
+
+func newWaker(t *testing.T) *waker {
+	fd, err := sys.OpenEventFD()
+	require.NoError(t, err)
+	return &waker{fd: fd}
+}
+
+// written answers how often an eventfd was written to since it was last asked.
+func written(t *testing.T, fd int) uint64 {
+	t.Helper()
+	var p [8]byte
+	_, err := unix.Read(fd, p[:])
+	if errors.Is(err, unix.EAGAIN) {
+		return 0
+	}
+	require.NoError(t, err)
+	return uint64(p[0]) // little or big, it is small: the other bytes are zero
+}
+
+func isOpen(fd int) bool {
+	_, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+	return err == nil
+}
+
+func TestAWakeOfALoopThatIsAwakeMakesNoSystemCall(t *testing.T) {
+	w := newWaker(t)
+	defer w.close()
+	for range 3 {
+		require.NoError(t, w.wake())
+	}
+	require.Zero(t, written(t, w.fd))
+	require.False(t, w.sleep(), "the wake is not forgotten")
+	require.True(t, w.sleep(), "many count as one")
+	for range 3 {
+		require.NoError(t, w.wake())
+	}
+	require.NotZero(t, written(t, w.fd))
+	require.Zero(t, written(t, w.fd), "one write for many wakes")
+	require.True(t, w.rouse())
+	require.False(t, w.rouse())
+	require.True(t, w.sleep())
+	require.False(t, w.rouse(), "nobody woke it")
+	require.NoError(t, w.wake())
+	require.True(t, w.consume())
+	require.False(t, w.consume())
+}
+
+func TestNobodyWritesToADescriptorThatIsClosed(t *testing.T) {
+	w := newWaker(t)
+	require.True(t, w.sleep())
+	// A goroutine has decided to write, and is preempted.
+	w.state.Store(told + writer)
+	require.Zero(t, w.close())
+	require.True(t, isOpen(w.fd), "closing is left to it")
+	require.ErrorIs(t, w.wake(), transport.ErrClosed)
+	require.NoError(t, w.signal())
+	require.False(t, isOpen(w.fd))
+	require.ErrorIs(t, w.wake(), transport.ErrClosed)
+}
+
+func TestCloseWithoutWritersClosesAtOnce(t *testing.T) {
+	w := newWaker(t)
+	require.NoError(t, w.wake())
+	require.Zero(t, w.close())
+	require.False(t, isOpen(w.fd))
+	require.ErrorIs(t, w.wake(), transport.ErrClosed)
+}
+
+func TestWakesFromManyGoroutinesAreNeverLostAndEndWithClose(t *testing.T) {
+	for _, raw := range []bool{false, true} {
+		f := open(t, Config{Raw: raw})
+		const goroutines, rounds = 4, 500
+		var posted atomic.Int64
+		var all sync.WaitGroup
+		for range goroutines {
+			all.Go(func() {
+				for range rounds {
+					posted.Add(1)
+					assert.NoError(t, f.tr.Wake())
+				}
+			})
+		}
+		seen := int64(0)
+		for seen < goroutines*rounds { // without limit: a lost wake hangs here
+			if now := posted.Load(); now > seen {
+				seen = now
+				continue
+			}
+			f.wait(-1)
+		}
+		all.Wait()
+		var stop atomic.Bool
+		for range goroutines {
+			all.Go(func() {
+				for !stop.Load() {
+					if err := f.tr.Wake(); err != nil {
+						assert.ErrorIs(t, err, transport.ErrClosed)
+						return
+					}
+				}
+			})
+		}
+		f.wait(-1)
+		require.NoError(t, f.tr.Close())
+		all.Wait()
+		stop.Store(true)
+		require.ErrorIs(t, f.tr.Wake(), transport.ErrClosed)
+	}
+}
+
+func TestARawWaitLetsTheRuntimeStopTheWorld(t *testing.T) {
+	f := open(t, Config{Raw: true, RawWait: time.Hour})
+	var waiting, returned atomic.Bool
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		waiting.Store(true)
+		_, err := f.tr.Wait(nil, -1)
+		assert.NoError(t, err)
+		returned.Store(true)
+	}()
+	for !waiting.Load() || f.tr.wake.state.Load() != asleep {
+		runtime.Gosched()
+	}
+	for range 5 {
+		runtime.GC() // would not return while the goroutine holds its P in the kernel for an hour
+	}
+	require.False(t, returned.Load())
+	require.NoError(t, f.tr.Wake())
+	<-done
+	require.Zero(t, f.tr.Counters().BlockingWaits)
+}
+
+func TestARawWaitIsBoundedAndThenTheSchedulerIsTold(t *testing.T) {
+	for _, c := range []struct {
+		raw           bool
+		timeout, wait time.Duration
+		blocking      uint64
+	}{
+		{true, time.Millisecond, 2 * time.Millisecond, 0},
+		{true, 2 * time.Millisecond, 2 * time.Millisecond, 0},
+		{true, 3 * time.Millisecond, 2 * time.Millisecond, 1},
+		{true, 2500 * time.Microsecond, 1300 * time.Microsecond, 1},
+		{false, time.Millisecond, 2 * time.Millisecond, 1},
+		{false, 0, 2 * time.Millisecond, 0},
+	} {
+		f := open(t, Config{Raw: c.raw, RawWait: c.wait})
+		want := Counters{EpollWaits: 1, BlockingWaits: c.blocking}
+		if c.raw && c.blocking == 1 {
+			want.EpollWaits = 2
+		}
+		var got Counters
+		for range 100 { // a signal makes it wait again
+			before := f.tr.Counters()
+			f.wait(c.timeout)
+			after := f.tr.Counters()
+			got = Counters{EpollWaits: after.EpollWaits - before.EpollWaits, BlockingWaits: after.BlockingWaits - before.BlockingWaits}
+			if got == want {
+				break
+			}
+		}
+		require.Equal(t, want, got, "%+v", c)
+	}
+}
+
+func TestASignalDoesNotEndAWait(t *testing.T) {
+	for _, raw := range []bool{false, true} {
+		f := open(t, Config{Raw: raw})
+		var tid atomic.Int64
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			tid.Store(int64(unix.Gettid()))
+			_, err := f.tr.Wait(nil, time.Hour)
+			assert.NoError(t, err)
+		}()
+		for tid.Load() == 0 || f.tr.wake.state.Load() != asleep {
+			runtime.Gosched()
+		}
+		for range 20 {
+			// The signal Go's runtime uses itself; it is harmless and makes epoll_wait answer EINTR (signal(7)).
+			require.NoError(t, unix.Tgkill(unix.Getpid(), int(tid.Load()), unix.SIGURG))
+			time.Sleep(100 * time.Microsecond) // time for the signal to arrive; the claim holds without it
+		}
+		select {
+		case <-done:
+			require.Fail(t, "the wait ended")
+		default:
+		}
+		require.NoError(t, f.tr.Wake())
+		<-done
+	}
+}
+
+func TestErrnosOfCompletionsDoNotAllocate(t *testing.T) {
+	var err error
+	allocs := testing.AllocsPerRun(100, func() { err = syscall.ECONNRESET })
+	require.Zero(t, allocs)
+	require.Error(t, err)
+}
