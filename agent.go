@@ -94,20 +94,28 @@ func (a *agent) call(ctx context.Context, fn func() error) error {
 	}
 }
 
-// RunNode runs what was asked for until now. It takes one at a time: after a panic, Panicked comes back for the rest.
+// RunNode runs what was asked for until now; what that asks for comes in a later turn. It takes one at a time: after
+// a panic, Panicked comes back for the rest.
 func (a *agent) RunNode(*loop.Node) {
-	for {
+	a.mu.Lock()
+	n := len(a.queue)
+	a.mu.Unlock()
+	for range n {
 		a.mu.Lock()
-		if len(a.queue) == 0 {
-			a.queue = nil
-			a.mu.Unlock()
-			return
-		}
 		fn := a.queue[0]
 		a.queue[0] = nil
 		a.queue = a.queue[1:]
 		a.mu.Unlock()
 		fn()
+	}
+	a.mu.Lock()
+	more := len(a.queue) > 0
+	if !more {
+		a.queue = nil
+	}
+	a.mu.Unlock()
+	if more {
+		a.loop.Post(&a.node)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/channel"
+	"github.com/weirnet/weir/loop"
 	"github.com/weirnet/weir/pipeline"
 	"github.com/weirnet/weir/transport"
 )
@@ -246,10 +247,12 @@ func (r *race) run(ctx context.Context, ended <-chan struct{}) (pipeline.Ref, er
 	for {
 		select {
 		case o := <-r.outcomes:
-			if o.err == nil || o.final {
+			switch {
+			case errors.Is(o.err, transport.ErrCanceled), errors.Is(o.err, loop.ErrStopped): // not by us: the loop ends
+				return nil, r.stopped()
+			case o.err == nil, o.final:
 				return o.ref, o.err
-			}
-			if first == nil {
+			case first == nil:
 				first = o.err
 			}
 			if running--; next == len(r.addresses) {

@@ -273,6 +273,17 @@ func socketPath(t testing.TB) string {
 	return filepath.Join(dir, "s")
 }
 
+// sleepABit leaves the processor to others.
+func sleepABit() { time.Sleep(100 * time.Microsecond) }
+
+// closing answers a context for Shutdown and closes the clients meanwhile: a channel waits for its peer.
+func closing(t testing.TB, clients []net.Conn) context.Context {
+	for _, c := range clients {
+		c.Close()
+	}
+	return background(t)
+}
+
 func background(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)

@@ -17,6 +17,7 @@ const (
 	HashKind
 )
 
+//weir:immutable names
 var kindNames = [...]string{"none", "string", "list", "set", "hash"}
 
 // String is the name that the command TYPE answers.

@@ -1,0 +1,586 @@
+package weir_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirnet/weir"
+	"github.com/weirnet/weir/channel"
+	"github.com/weirnet/weir/pipeline"
+	"github.com/weirnet/weir/transport"
+)
+
+// crowd starts a server whose connections are all members of the answered set, and n clients.
+func crowd(t *testing.T, kind weir.Kind, n int) (*weir.Set, *weir.Server, []net.Conn) {
+	t.Helper()
+	srv := &weir.Server{Transport: kind, Loops: 2}
+	set := &weir.Set{Server: srv}
+	srv.Init = only(func() any { return set })
+	return set, srv, gather(t, srv, set, n)
+}
+
+// gather connects n clients and waits until they are members.
+func gather(t *testing.T, srv *weir.Server, set *weir.Set, n int) []net.Conn {
+	t.Helper()
+	addr := startTCP(t, srv)
+	clients := make([]net.Conn, n)
+	for i := range clients {
+		clients[i] = connect(t, "tcp", addr)
+	}
+	eventually(t, func() bool { return set.Len() == n }, "%d members", n)
+	return clients
+}
+
+// framed is a message with its length before it.
+func framed(p []byte) []byte {
+	return append(binary.BigEndian.AppendUint32(nil, uint32(len(p))), p...)
+}
+
+func readFrame(r io.Reader) ([]byte, error) {
+	var head [4]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return nil, err
+	}
+	p := make([]byte, binary.BigEndian.Uint32(head[:]))
+	_, err := io.ReadFull(r, p)
+	return p, err
+}
+
+func TestEveryMemberGetsEachBroadcastOnceAndInOrder(t *testing.T) {
+	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
+		const members, senders, messages = 60, 4, 100
+		set, _, clients := crowd(t, kind, members)
+		sent := make(chan error, 1)
+		go func() {
+			sent <- all(senders, func(s int) error {
+				for m := range messages {
+					// Up to 1 KiB is copied for each member, more is shared by them: both sizes, and the limit.
+					size := []int{8, 1020, 1021, 3000}[m%4]
+					p := bytes.Repeat([]byte{byte(s)}, size)
+					binary.BigEndian.PutUint32(p, uint32(m))
+					if err := set.Broadcast(framed(p)); err != nil {
+						return err
+					}
+					clear(p) // the set has its own copy
+				}
+				return nil
+			})
+		}()
+		require.NoError(t, all(members, func(i int) error {
+			next := make([]uint32, senders)
+			for range senders * messages {
+				p, err := readFrame(clients[i])
+				if err != nil {
+					return fmt.Errorf("client %d: %w", i, err)
+				}
+				s, m := p[len(p)-1], binary.BigEndian.Uint32(p)
+				if int(s) >= senders || m != next[s] {
+					return fmt.Errorf("client %d: message %d of sender %d, not %d", i, m, s, next[s])
+				}
+				next[s]++
+			}
+			return nil
+		}))
+		require.NoError(t, receive(t, sent, "all broadcasts"))
+		assert.Zero(t, set.Missed())
+	})
+}
+
+func TestALargeBroadcastReachesMembersOfEverySpeedUnchanged(t *testing.T) {
+	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
+		// The members of a loop share the memory; each is somewhere else in it.
+		const members, size = 20, 5 << 20
+		set, _, clients := crowd(t, kind, members)
+		message, err := io.ReadAll(noise(9, size))
+		require.NoError(t, err)
+		require.NoError(t, set.Broadcast(message))
+		require.NoError(t, all(members, func(i int) error {
+			piece := make([]byte, 100+977*i*i)
+			for at := 0; at < size; {
+				n, err := clients[i].Read(piece[:min(len(piece), size-at)])
+				if err != nil {
+					return fmt.Errorf("client %d at %d: %w", i, at, err)
+				}
+				if !bytes.Equal(piece[:n], message[at:at+n]) {
+					return fmt.Errorf("client %d: other bytes at %d", i, at)
+				}
+				at += n
+			}
+			return nil
+		}))
+	})
+}
+
+// speaker broadcasts what it reads, to the others or to all.
+type speaker struct {
+	set    *weir.Set
+	others bool
+	ids    chan uint64
+}
+
+func (s speaker) ChannelActive(ctx *pipeline.Context) error {
+	if s.ids != nil {
+		s.ids <- ctx.ID()
+	}
+	return s.set.Add(ctx)
+}
+
+func (s speaker) ChannelRead(ctx *pipeline.Context, msg any) error {
+	p := msg.(interface{ Bytes() []byte }).Bytes()
+	if s.others {
+		return s.set.BroadcastExcept(p, ctx.ID())
+	}
+	return errors.Join(s.set.Broadcast([]byte("<")), s.set.Broadcast(p), s.set.Broadcast([]byte(">")))
+}
+
+func TestAHandlerBroadcastsInOrder(t *testing.T) {
+	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
+		srv := &weir.Server{Transport: kind, Loops: 2}
+		set := &weir.Set{Server: srv}
+		srv.Init = only(func() any { return speaker{set: set} })
+		clients := gather(t, srv, set, 20)
+		_, err := io.WriteString(clients[3], "x")
+		require.NoError(t, err)
+		require.NoError(t, all(len(clients), func(i int) error {
+			got := make([]byte, 3)
+			if _, err := io.ReadFull(clients[i], got); err != nil || string(got) != "<x>" {
+				return fmt.Errorf("client %d: %q, %w", i, got, err)
+			}
+			return nil
+		}))
+	})
+}
+
+func TestBroadcastExceptLeavesOnlyThatChannelOut(t *testing.T) {
+	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
+		srv := &weir.Server{Transport: kind, Loops: 2}
+		set := &weir.Set{Server: srv}
+		srv.Init = only(func() any { return speaker{set: set, others: true} })
+		clients := gather(t, srv, set, 20)
+		require.NoError(t, all(len(clients), func(i int) error {
+			_, err := clients[i].Write([]byte{byte(i)})
+			return err
+		}))
+		require.NoError(t, all(len(clients), func(i int) error {
+			got := make([]byte, len(clients)-1)
+			if _, err := io.ReadFull(clients[i], got); err != nil {
+				return err
+			}
+			if bytes.IndexByte(got, byte(i)) >= 0 {
+				return fmt.Errorf("client %d heard itself", i)
+			}
+			seen := map[byte]bool{}
+			for _, b := range got {
+				seen[b] = true
+			}
+			if len(seen) != len(got) {
+				return fmt.Errorf("client %d: %v", i, got)
+			}
+			return nil
+		}))
+	})
+}
+
+func TestASlowMemberMissesWholeMessagesAndHarmsNobody(t *testing.T) {
+	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
+		const members, messages, size, behind = 10, 3000, 4096, 256 << 10
+		srv := &weir.Server{
+			Transport: kind, Loops: 2,
+			Socket: transport.SocketConfig{SendBufferBytes: 32 << 10}, // the kernel takes little
+		}
+		var slow, pending atomic.Int64
+		set := &weir.Set{Server: srv, MaxBehindBytes: behind, Slow: func(ctx *pipeline.Context) {
+			slow.Add(1)
+			pending.Store(max(pending.Load(), int64(ctx.Pending())))
+		}}
+		srv.Init = only(func() any { return set })
+		clients := gather(t, srv, set, members)
+		var reads [members]atomic.Int64
+		sent := make(chan error, 1)
+		go func() {
+			message := make([]byte, size-4)
+			for m := range messages {
+				for i := range members - 1 { // only the member that does not read at all falls behind
+					for reads[i].Load() < int64(m)-behind/size/2 {
+						sleepABit()
+					}
+				}
+				binary.BigEndian.PutUint32(message, uint32(m))
+				if err := set.Broadcast(framed(message)); err != nil {
+					sent <- err
+					return
+				}
+			}
+			sent <- nil
+		}()
+		require.NoError(t, all(members-1, func(i int) error { // the last one does not read
+			for m := range messages {
+				p, err := readFrame(clients[i])
+				if err == nil && (len(p) != size-4 || binary.BigEndian.Uint32(p) != uint32(m)) {
+					err = errors.New("another message")
+				}
+				if err != nil {
+					reads[i].Store(messages)
+					return fmt.Errorf("client %d, message %d: %w", i, m, err)
+				}
+				reads[i].Add(1)
+			}
+			return nil
+		}))
+		require.NoError(t, receive(t, sent, "all broadcasts"))
+		assert.NotZero(t, slow.Load())
+		assert.LessOrEqual(t, pending.Load(), int64(channel.DefaultWriteHighBytes+2*size), "what is kept for the slow one alone")
+
+		// It reads on where it was, without the messages that it has missed, each of the others whole and in order.
+		eventually(t, func() bool { return set.Queued() == 0 }, "everything in the log")
+		missed, last := int(set.Missed()), -1
+		assert.EqualValues(t, slow.Load(), missed)
+		for range messages - missed {
+			p, err := readFrame(clients[members-1])
+			require.NoError(t, err)
+			require.Len(t, p, size-4)
+			m := int(binary.BigEndian.Uint32(p))
+			require.Greater(t, m, last)
+			last = m
+		}
+		assert.Equal(t, messages-1, last, "the newest is kept")
+		assert.EqualValues(t, missed, set.Missed())
+	})
+}
+
+// unwritable makes its channel unwritable until it reads something.
+type unwritable struct{}
+
+func (unwritable) ChannelActive(ctx *pipeline.Context) error {
+	ctx.SetWritable(false)
+	ctx.FireActive()
+	return nil
+}
+
+func (unwritable) ChannelRead(ctx *pipeline.Context, _ any) error {
+	ctx.SetWritable(true)
+	return nil
+}
+
+// ChannelWritabilityChanged keeps the event from those behind, as a handler may.
+func (unwritable) ChannelWritabilityChanged(*pipeline.Context) error { return nil }
+
+func TestAMemberMayBeBehindByMaxBehindBytes(t *testing.T) {
+	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
+		const limit = 1000
+		for _, tc := range []struct {
+			sizes  []int
+			missed int // of the oldest
+		}{
+			{[]int{500, 499}, 0},
+			{[]int{500, 500}, 0},
+			{[]int{500, 501}, 1},
+			{[]int{1, 500, 500}, 1},
+			{[]int{1000, 1}, 1},
+			{[]int{5000}, 0}, // the newest always stays
+			{[]int{400, 5000}, 1},
+			{[]int{5000, 1}, 1},
+			{[]int{300, 300, 300, 300, 300}, 2},
+		} {
+			var slow atomic.Int32
+			srv := &weir.Server{Transport: kind, Loops: 1}
+			set := &weir.Set{Server: srv, MaxBehindBytes: limit, Slow: func(*pipeline.Context) { slow.Add(1) }}
+			srv.Init = func(p *pipeline.Pipeline) error {
+				return errors.Join(p.AddLast("unwritable", unwritable{}), p.AddLast("set", set))
+			}
+			c := gather(t, srv, set, 1)[0]
+			var want []byte
+			for i, size := range tc.sizes {
+				message := bytes.Repeat([]byte{'a' + byte(i)}, size)
+				require.NoError(t, set.Broadcast(message))
+				if i >= tc.missed {
+					want = append(want, message...)
+				}
+			}
+			eventually(t, func() bool { return set.Queued() == 0 }, "everything in the log")
+			assert.EqualValues(t, tc.missed, set.Missed(), "%v", tc.sizes)
+			assert.EqualValues(t, tc.missed, slow.Load(), "%v", tc.sizes)
+			_, err := c.Write([]byte("x"))
+			require.NoError(t, err)
+			got := make([]byte, len(want))
+			_, err = io.ReadFull(c, got)
+			require.NoError(t, err, "%v", tc.sizes)
+			assert.Equal(t, want, got, "%v", tc.sizes)
+		}
+	})
+}
+
+// blinker makes its channel unwritable and writable again within one turn: nobody is told of either.
+type blinker struct{ set *weir.Set }
+
+func (b blinker) ChannelActive(ctx *pipeline.Context) error { return b.set.Add(ctx) }
+
+func (b blinker) ChannelRead(ctx *pipeline.Context, _ any) error {
+	ctx.SetWritable(false)
+	ref := ctx.Ref()
+	if err := b.set.Broadcast([]byte("hello")); err != nil { // runs as a node of this turn, and then this:
+		return err
+	}
+	return ref.Execute(func(ctx *pipeline.Context) { ctx.SetWritable(true) })
+}
+
+func TestAMemberThatIsUnwritableForAnInstantLosesNothing(t *testing.T) {
+	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
+		srv := &weir.Server{Transport: kind, Loops: 1}
+		set := &weir.Set{Server: srv}
+		srv.Init = only(func() any { return blinker{set} })
+		c := gather(t, srv, set, 1)[0]
+		require.NoError(t, ping(c, "hello"))
+		require.NoError(t, ping(c, "hello"))
+	})
+}
+
+func TestAClosedOrRemovedChannelIsNoMember(t *testing.T) {
+	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
+		srv := &weir.Server{Transport: kind, Loops: 2}
+		set := &weir.Set{Server: srv}
+		removed := make(chan []bool, 1)
+		var leaver atomic.Bool
+		srv.Init = func(p *pipeline.Pipeline) error {
+			return p.AddLast("member", readFunc(func(ctx *pipeline.Context, _ any) error {
+				if leaver.CompareAndSwap(false, true) {
+					removed <- []bool{set.Remove(ctx), set.Remove(ctx)}
+					return nil
+				}
+				return errors.Join(set.Add(ctx), set.Add(ctx)) // twice is once
+			}))
+		}
+		addr := startTCP(t, srv)
+		clients := make([]net.Conn, 10)
+		for i := range clients {
+			clients[i] = connect(t, "tcp", addr)
+			leaver.Store(true)
+			_, err := io.WriteString(clients[i], "join")
+			require.NoError(t, err)
+		}
+		eventually(t, func() bool { return set.Len() == 10 }, "10 members")
+		leaver.Store(false)
+		_, err := io.WriteString(clients[0], "leave")
+		require.NoError(t, err)
+		assert.Equal(t, []bool{true, false}, receive(t, removed, "Remove's answers"))
+		assert.Equal(t, 9, set.Len())
+		for _, c := range clients[1:5] {
+			c.Close()
+		}
+		eventually(t, func() bool { return set.Len() == 5 }, "5 members")
+		require.NoError(t, set.Broadcast([]byte("x")))
+		require.NoError(t, all(5, func(i int) error {
+			_, err := clients[5+i].Read(make([]byte, 1))
+			return err
+		}))
+		require.NoError(t, srv.Shutdown(closing(t, clients)))
+		assert.Zero(t, set.Len())
+		require.NoError(t, set.Broadcast([]byte("nobody listens")))
+	})
+}
+
+// readFunc is a handler of one func.
+type readFunc func(ctx *pipeline.Context, msg any) error
+
+func (f readFunc) ChannelRead(ctx *pipeline.Context, msg any) error { return f(ctx, msg) }
+
+// explosive panics when a message of the size comes through.
+type explosive struct{ size int }
+
+func (e explosive) Write(ctx *pipeline.Context, msg any) error {
+	if b, ok := msg.(interface{ Len() int }); ok && b.Len() == e.size {
+		panic("cannot encode this")
+	}
+	return ctx.Write(msg)
+}
+
+func TestAPanicInOneMembersHandlerKeepsTheMessageFromNobodyElse(t *testing.T) {
+	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
+		const members = 9
+		srv := &weir.Server{Transport: kind, Loops: 1}
+		set := &weir.Set{Server: srv}
+		var n atomic.Int32
+		srv.Init = func(p *pipeline.Pipeline) error {
+			if n.Add(1)%3 == 0 {
+				if err := p.AddLast("bomb", explosive{5}); err != nil {
+					return err
+				}
+			}
+			return p.AddLast("set", set)
+		}
+		clients := gather(t, srv, set, members)
+		require.NoError(t, set.Broadcast([]byte("hello")))
+		var heard atomic.Int32
+		_ = all(members, func(i int) error {
+			got := make([]byte, 5)
+			if _, err := io.ReadFull(clients[i], got); err == nil && string(got) == "hello" {
+				heard.Add(1)
+			}
+			return nil
+		})
+		assert.EqualValues(t, members-members/3, heard.Load())
+		eventually(t, func() bool { return set.Len() == members-members/3 }, "who panicked is out")
+		require.NoError(t, set.Broadcast([]byte("and on")))
+	})
+}
+
+func TestASetKnowsOnlyChannelsOfItsLoops(t *testing.T) {
+	other := &weir.Server{Init: initEcho, Loops: 1}
+	startTCP(t, other)
+	set := &weir.Set{Server: other}
+	answers := make(chan error, 1)
+	srv := &weir.Server{Loops: 1, Init: only(func() any {
+		return readFunc(func(ctx *pipeline.Context, _ any) error {
+			answers <- set.Add(ctx)
+			return nil
+		})
+	})}
+	_, err := io.WriteString(connect(t, "tcp", startTCP(t, srv)), "x")
+	require.NoError(t, err)
+	require.ErrorIs(t, receive(t, answers, "Add's answer"), weir.ErrForeign)
+	assert.Zero(t, set.Len())
+}
+
+func TestASetOfDialedChannels(t *testing.T) {
+	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
+		addr := startTCP(t, &weir.Server{Transport: kind, Init: initEcho})
+		d := &weir.Dialer{Transport: kind, Loops: 2, Logger: quiet()}
+		defer d.Close()
+		set := &weir.Set{Dialer: d}
+		got := make(chan string, 10)
+		for range 4 {
+			_, err := d.Dial(background(t), "tcp", addr, func(p *pipeline.Pipeline) error {
+				return errors.Join(p.AddLast("set", set), p.AddLast("got", collector{got}))
+			})
+			require.NoError(t, err)
+		}
+		eventually(t, func() bool { return set.Len() == 4 }, "4 members")
+		require.NoError(t, set.Broadcast([]byte("x")))
+		for range 4 {
+			assert.Equal(t, "x", receive(t, got, "the echo"))
+		}
+	})
+}
+
+// blockLoops keeps every loop of srv from running tasks until release is closed.
+func blockLoops(t *testing.T, srv *weir.Server) (release chan struct{}) {
+	release = make(chan struct{})
+	g := srv.Group()
+	for i := range g.Len() {
+		entered := make(chan struct{})
+		require.NoError(t, g.Loop(i).Execute(func() {
+			close(entered)
+			<-release
+		}))
+		receive(t, entered, "the loop")
+	}
+	return release
+}
+
+func TestABurstMakesNoMemberSlow(t *testing.T) {
+	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
+		set, srv, clients := crowd(t, kind, 4)
+		release := blockLoops(t, srv)
+		message := make([]byte, 1000)
+		const messages = 500 // together far above the watermark, and less than the kernel takes
+		for range messages {
+			require.NoError(t, set.Broadcast(message))
+		}
+		close(release)
+		require.NoError(t, all(len(clients), func(i int) error {
+			_, err := io.ReadFull(clients[i], make([]byte, messages*len(message)))
+			return err
+		}))
+		assert.Zero(t, set.Missed())
+	})
+}
+
+func TestASetOfAClosedServerIsEmpty(t *testing.T) {
+	set, srv, _ := crowd(t, weir.Auto, 3)
+	require.NoError(t, srv.Close())
+	assert.Zero(t, set.Len())
+	require.NoError(t, set.Broadcast([]byte("nobody is there to miss it")))
+	assert.Zero(t, set.Queued())
+}
+
+func TestBroadcastBoundsWhatWaitsForTheLoops(t *testing.T) {
+	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
+		const limit = 10_000
+		srv := &weir.Server{Transport: kind, Loops: 2}
+		set := &weir.Set{Server: srv, MaxQueuedBytes: limit}
+		srv.Init = only(func() any { return set })
+		clients := gather(t, srv, set, 8)
+		require.ErrorIs(t, set.Broadcast(make([]byte, limit+1)), pipeline.ErrFull, "more than fits at all")
+		for _, tc := range []struct {
+			first, second int
+			fits          bool
+		}{
+			{limit - 10, 9, true}, {limit - 10, 10, true}, {limit - 10, 11, false}, {limit, 1, false},
+		} {
+			release := blockLoops(t, srv)
+			require.NoError(t, set.Broadcast(make([]byte, tc.first)))
+			err := set.Broadcast(make([]byte, tc.second))
+			want := tc.first
+			if tc.fits {
+				require.NoError(t, err, "%d bytes after %d", tc.second, tc.first)
+				want += tc.second
+			} else {
+				require.ErrorIs(t, err, pipeline.ErrFull, "%d bytes after %d", tc.second, tc.first)
+			}
+			close(release)
+			for _, c := range clients {
+				_, err := io.ReadFull(c, make([]byte, want))
+				require.NoError(t, err)
+			}
+			eventually(t, func() bool { // the last byte is read before the loop has counted it off
+				if err := set.Broadcast(make([]byte, limit)); err != nil {
+					return false
+				}
+				for _, c := range clients {
+					_, err := io.ReadFull(c, make([]byte, limit))
+					require.NoError(t, err)
+				}
+				return true
+			}, "all of the room again")
+			eventually(t, func() bool { return set.Queued() == 0 }, "nothing queued")
+		}
+	})
+}
+
+func BenchmarkBroadcast(b *testing.B) {
+	for _, size := range []int{64, 4096} {
+		b.Run(fmt.Sprintf("members=100/size=%d", size), func(b *testing.B) {
+			srv := &weir.Server{Loops: 1}
+			set := &weir.Set{Server: srv}
+			srv.Init = only(func() any { return set })
+			addr := startTCP(b, srv)
+			for range 100 {
+				c := connect(b, "tcp", addr)
+				go func() { _, _ = io.Copy(io.Discard, c) }()
+			}
+			eventually(b, func() bool { return set.Len() == 100 }, "members")
+			message := make([]byte, size)
+			done := make(chan struct{})
+			b.ReportAllocs()
+			b.SetBytes(int64(100 * size))
+			for b.Loop() {
+				if err := set.Broadcast(message); err != nil {
+					b.Fatal(err)
+				}
+				if err := srv.Group().Loop(0).Execute(func() { done <- struct{}{} }); err != nil {
+					b.Fatal(err)
+				}
+				<-done
+			}
+		})
+	}
+}
