@@ -97,27 +97,23 @@ func (d *decoder[M]) ChannelResume(ctx *pipeline.Context) error {
 // HandlerRemoved passes what was not decoded on to the successor, as long as there is one.
 func (d *decoder[M]) HandlerRemoved(ctx *pipeline.Context) error {
 	d.removed = true
-	d.settle()
-	if d.rest != nil {
+	if ctx.Open() && !d.failed { // else there may be a panic behind us, and cur no longer ours to look at
+		d.settle()
 		d.pass(ctx, d.rest, 0)
-	}
-	if d.cur != nil {
 		d.pass(ctx, d.cur, d.off)
-	}
-	if d.late != nil {
 		d.pass(ctx, d.late, 0)
 	}
-	d.cur, d.late = nil, release(d.late)
+	d.cur, d.pulled, d.late = nil, 0, release(d.late)
 	if !d.inRest {
 		d.rest = release(d.rest)
 	}
 	return nil
 }
 
-// pass hands on what is in b from off on as bytes. It borrows b until return.
+// pass hands on what is in b, which may be nil, from off on as bytes. It borrows b until return.
 func (d *decoder[M]) pass(ctx *pipeline.Context, b *buffer.Buf, off int) {
-	if n := b.Len() - off; n > 0 && !d.failed && ctx.Open() {
-		ctx.FireRead(b.Scratch(&d.view, off, n))
+	if b != nil && b.Len() > off {
+		ctx.FireRead(b.Scratch(&d.view, off, b.Len()-off))
 	}
 }
 

@@ -9,51 +9,52 @@ import (
 	"github.com/weirnet/weir/buffer"
 )
 
-// The Append functions write at the end of b, which they borrow until return, and allocate only when b must grow. Those
-// that can fail leave b as it was.
+// The Append functions write at the end of b and allocate only when b must grow. Those that can fail leave b as it was.
 
 const crlf = "\r\n"
 
 // AppendSimple appends a simple string. ErrEncode when s has a CR or LF: it would end the string and begin another value.
+// It borrows b until return.
 func AppendSimple(b *buffer.Buf, s string) error { return appendLine(b, '+', s) }
 
 // AppendError appends an error; by custom its first word, in capitals, is its kind. ErrEncode when s has a CR or LF.
+// It borrows b until return.
 func AppendError(b *buffer.Buf, s string) error { return appendLine(b, '-', s) }
 
-// AppendInt appends an integer.
+// AppendInt appends an integer. It borrows b until return.
 func AppendInt(b *buffer.Buf, n int64) { appendHeader(b, ':', n) }
 
-// AppendBulk appends a bulk string, which may hold any bytes.
+// AppendBulk appends a bulk string, which may hold any bytes. It borrows b until return.
 func AppendBulk(b *buffer.Buf, p []byte) {
 	appendHeader(b, '$', int64(len(p)))
 	b.Append(p)
 	b.AppendString(crlf)
 }
 
-// AppendBulkString is AppendBulk for a string.
+// AppendBulkString is AppendBulk for a string. It borrows b until return.
 func AppendBulkString(b *buffer.Buf, s string) {
 	appendHeader(b, '$', int64(len(s)))
 	b.AppendString(s)
 	b.AppendString(crlf)
 }
 
-// AppendBulkInt appends a bulk string with a decimal integer in it.
+// AppendBulkInt appends a bulk string with a decimal integer in it. It borrows b until return.
 func AppendBulkInt(b *buffer.Buf, n int64) {
 	var digits [20]byte
 	AppendBulk(b, strconv.AppendInt(digits[:0], n, 10))
 }
 
-// AppendNull appends the null bulk string.
+// AppendNull appends the null bulk string. It borrows b until return.
 func AppendNull(b *buffer.Buf) { b.AppendString("$-1\r\n") }
 
-// AppendNullArray appends the null array.
+// AppendNullArray appends the null array. It borrows b until return.
 func AppendNullArray(b *buffer.Buf) { b.AppendString("*-1\r\n") }
 
 // AppendArrayHeader appends what begins an array of n elements; the caller appends them. A request is an array of bulk
-// strings.
+// strings. It borrows b until return.
 func AppendArrayHeader(b *buffer.Buf, n int) { appendHeader(b, '*', int64(n)) }
 
-// AppendCommand appends a request.
+// AppendCommand appends a request. It borrows b until return.
 func AppendCommand(b *buffer.Buf, args ...[]byte) {
 	AppendArrayHeader(b, len(args))
 	for _, a := range args {
@@ -62,7 +63,7 @@ func AppendCommand(b *buffer.Buf, args ...[]byte) {
 }
 
 // AppendValue appends any value. ErrEncode, and nothing appended, when a line in it has a CR or LF or would read as another
-// kind, or when its kind is unknown.
+// kind, or when its kind is unknown. It borrows b until return.
 func AppendValue(b *buffer.Buf, v *Value) error {
 	if err := encodable(v); err != nil {
 		return err

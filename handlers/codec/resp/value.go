@@ -15,6 +15,7 @@ const (
 	Inline                // a line without a type byte; see Config.Inline
 )
 
+//weir:immutable names
 var kindNames = [...]string{"null", "null array", "simple", "error", "integer", "bulk", "array", "inline"}
 
 // String implements fmt.Stringer.
