@@ -59,7 +59,7 @@ func TestRandomSequencesMatchTheModel(t *testing.T) {
 		runModel(t, *modelSeed)
 		return
 	}
-	seeds := 150
+	seeds := 100
 	if testing.Short() {
 		seeds = 30
 	}
