@@ -133,6 +133,17 @@ func TestHandlerInReadsEscapedPathsAndGarbage(t *testing.T) {
 				"panic({0x1, 0x2})\n\t/x/panic.go:1\nexample.com/x.(*other).f(0x1)\n\t/x/z.go:1\n",
 			"",
 		},
+		"panic while unwinding another": {
+			"goroutine 7 [running]:\npanic({0x1, 0x2})\n\t/x/panic.go:1\nexample.com/x.(*other).cleanUp(0x1)\n\t/x/z.go:1\n" +
+				"panic({0x1, 0x2})\n\t/x/panic.go:1\ngithub.com/weirnet/weir/pipeline_test.(*panicker).ChannelRead(0x1)\n\t/x/y.go:3\n",
+			"panicker (pipeline_test.panicker)",
+		},
+		"second panic in a handler": {
+			"goroutine 7 [running]:\npanic({0x1, 0x2})\n\t/x/panic.go:1\n" +
+				"github.com/weirnet/weir/pipeline_test.(*panicker).ChannelRead.func1(0x1)\n\t/x/y.go:3\n" +
+				"panic({0x1, 0x2})\n\t/x/panic.go:1\nexample.com/x.(*other).f(0x1)\n\t/x/z.go:1\n",
+			"panicker (pipeline_test.panicker)",
+		},
 		"other package of that name": {"goroutine 7 [running]:\nexample%2ecom/pipeline_test.(*panicker).helper(0x1)\n", ""},
 	} {
 		t.Run(name, func(t *testing.T) { assert.Equal(t, c.want, ch.pipe.HandlerIn([]byte(c.stack))) })

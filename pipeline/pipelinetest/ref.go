@@ -171,16 +171,14 @@ func (q *poster) runOne() {
 	}
 }
 
-// finish runs what was accepted and refuses everything from now on.
+// finish refuses everything from now on and runs what was accepted: in this order, or a task that posts itself again would
+// never end.
 func (q *poster) finish() {
-	for {
-		q.mu.Lock()
-		if len(q.queue) == 0 {
-			q.closed = true
-			q.mu.Unlock()
-			return
-		}
-		q.mu.Unlock()
+	q.mu.Lock()
+	q.closed = true
+	n := len(q.queue)
+	q.mu.Unlock()
+	for range n {
 		q.runOne()
 	}
 }
