@@ -53,7 +53,11 @@ type generic[T any] struct{ pass }
 func TestEmptyNamesAreMadeFromTheType(t *testing.T) {
 	p := &newBare().pipe
 	for _, h := range []any{
-		pass{}, pass{}, &pass{}, &sink{}, generic[int]{}, &generic[string]{},
+		pass{},
+		pass{},
+		&pass{}, &sink{},
+		generic[int]{},
+		&generic[string]{},
 		&struct{ pass }{}, onRead(nil),
 	} {
 		require.NoError(t, p.AddLast("", h))
@@ -94,6 +98,11 @@ func TestMaxHandlersIsALimit(t *testing.T) {
 	_, err = p.Remove("last")
 	require.NoError(t, err)
 	assert.NoError(t, p.AddLast("more", pass{}))
+
+	p.Tail().Pause() // the ends have bits as well
+	assert.False(t, p.Reading())
+	p.Tail().Resume()
+	assert.True(t, p.Reading())
 }
 
 func TestRemovedHandlerPassesItsLeftoversOn(t *testing.T) {
@@ -213,27 +222,33 @@ func TestHandlersMayLeaveInAnyEvent(t *testing.T) {
 	}{
 		"read": {
 			onRead(func(ctx *pipeline.Context, msg any) error { err := leave(ctx); ctx.FireRead(msg); return err }),
-			func(p *pipeline.Pipeline) { p.FireRead("x") }, journal{"a:read x", "b:read x"},
+			func(p *pipeline.Pipeline) { p.FireRead("x") },
+			journal{"a:read x", "b:read x"},
 		},
 		"read complete": {
 			onReadComplete(func(ctx *pipeline.Context) error { err := leave(ctx); ctx.FireReadComplete(); return err }),
-			(*pipeline.Pipeline).FireReadComplete, journal{"a:read-complete", "b:read-complete"},
+			(*pipeline.Pipeline).FireReadComplete,
+			journal{"a:read-complete", "b:read-complete"},
 		},
 		"event": {
 			onEvent(func(ctx *pipeline.Context, ev any) error { err := leave(ctx); ctx.FireEvent(ev); return err }),
-			func(p *pipeline.Pipeline) { p.FireEvent("e") }, journal{"a:event e", "b:event e"},
+			func(p *pipeline.Pipeline) { p.FireEvent("e") },
+			journal{"a:event e", "b:event e"},
 		},
 		"writability": {
 			onWritability(func(ctx *pipeline.Context) error { err := leave(ctx); ctx.FireWritabilityChanged(); return err }),
-			(*pipeline.Pipeline).FireWritabilityChanged, journal{"a:writable true", "b:writable true"},
+			(*pipeline.Pipeline).FireWritabilityChanged,
+			journal{"a:writable true", "b:writable true"},
 		},
 		"read closed": {
 			onReadClosed(func(ctx *pipeline.Context) error { err := leave(ctx); ctx.FireReadClosed(); return err }),
-			func(p *pipeline.Pipeline) { p.FireReadClosed() }, journal{"a:read-closed", "b:read-closed"},
+			func(p *pipeline.Pipeline) { p.FireReadClosed() },
+			journal{"a:read-closed", "b:read-closed"},
 		},
 		"resume": {
 			onResume(leave),
-			func(p *pipeline.Pipeline) { p.FireResume() }, journal{"b:resume", "a:resume"},
+			func(p *pipeline.Pipeline) { p.FireResume() },
+			journal{"b:resume", "a:resume"},
 		},
 		"write": {
 			onWrite(func(ctx *pipeline.Context, msg any) error {
@@ -242,7 +257,8 @@ func TestHandlersMayLeaveInAnyEvent(t *testing.T) {
 				}
 				return ctx.Write(msg)
 			}),
-			func(p *pipeline.Pipeline) { _ = p.Write("x") }, journal{"b:write x", "a:write x"},
+			func(p *pipeline.Pipeline) { _ = p.Write("x") },
+			journal{"b:write x", "a:write x"},
 		},
 		"flush": {
 			onFlush(func(ctx *pipeline.Context) error {
@@ -251,7 +267,8 @@ func TestHandlersMayLeaveInAnyEvent(t *testing.T) {
 				}
 				return ctx.Flush()
 			}),
-			func(p *pipeline.Pipeline) { _ = p.Flush() }, journal{"b:flush", "a:flush"},
+			func(p *pipeline.Pipeline) { _ = p.Flush() },
+			journal{"b:flush", "a:flush"},
 		},
 		"close": {
 			onClose(func(ctx *pipeline.Context) error {
@@ -260,7 +277,8 @@ func TestHandlersMayLeaveInAnyEvent(t *testing.T) {
 				}
 				return ctx.Close()
 			}),
-			func(p *pipeline.Pipeline) { _ = p.Close() }, journal{"b:close", "a:close"},
+			func(p *pipeline.Pipeline) { _ = p.Close() },
+			journal{"b:close", "a:close"},
 		},
 	}
 	for name, c := range events {

@@ -1,11 +1,11 @@
 // Package pipeline is the chain of handlers between a channel and an application, and the order of events in it.
 //
-//	                    head                                              tail
-//	                     │    ┌───────────┐   ┌───────────┐   ┌───────────┐  │
-//	 socket ── FireRead ─┼──▶ │ watermark │ ─▶│   codec   │ ─▶│    app    │ ─┼─▶ dropped, counted
-//	                     │    └───────────┘   └───────────┘   └───────────┘  │   (an error: closed)
-//	 socket ◀─ Channel ──┼─── │ watermark │ ◀─│   codec   │ ◀─│ ctx.Write │ ◀┼── Pipeline.Write
-//	           .Write    │    └───────────┘   └───────────┘   └───────────┘  │
+//	                   head                                              tail
+//	                    │    ┌───────────┐   ┌───────────┐   ┌───────────┐  │
+//	socket ── FireRead ─┼──▶ │ watermark │ ─▶│   codec   │ ─▶│    app    │ ─┼─▶ dropped, counted
+//	                    │    └───────────┘   └───────────┘   └───────────┘  │   (an error: closed)
+//	socket ◀─ Channel ──┼─── │ watermark │ ◀─│   codec   │ ◀─│ ctx.Write │ ◀┼── Pipeline.Write
+//	          .Write    │    └───────────┘   └───────────┘   └───────────┘  │
 //
 // Inbound events (what the socket does: active, read, read complete, read closed, inactive; and errors, events,
 // writability, shutdown) run from the head to the tail. Outbound operations (what handlers ask for: write, flush, close) run

@@ -1,12 +1,16 @@
 package pipeline_test
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirnet/weir/internal/invariants"
 	"github.com/weirnet/weir/pipeline"
 	"github.com/weirnet/weir/pipeline/pipelinetest"
 )
@@ -54,6 +58,27 @@ func TestActiveAndInactiveFireOnce(t *testing.T) {
 	ch.pipe.FireInactive()
 	assert.False(t, ch.pipe.Active())
 	assert.Equal(t, journal{"a:active", "b:active", "a:inactive", "b:inactive"}, log)
+}
+
+func TestActiveAndInactiveFiredTwiceReachNobodyTwice(t *testing.T) {
+	for name, again := range map[string]func(p *pipeline.Pipeline){
+		"active":   (*pipeline.Pipeline).FireActive,
+		"inactive": (*pipeline.Pipeline).FireInactive,
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log journal
+			ch := newBare(tap{"a", &log})
+			ch.pipe.FireActive()
+			ch.pipe.FireInactive()
+			log = nil
+			if invariants.Enabled {
+				assert.Panics(t, func() { again(&ch.pipe) }, "a channel's mistake")
+				return
+			}
+			again(&ch.pipe)
+			assert.Empty(t, log)
+		})
+	}
 }
 
 func TestInactiveWithoutActiveReachesNobody(t *testing.T) {
@@ -108,12 +133,16 @@ func TestEventEndsAtHandlerThatDoesNotPassItOn(t *testing.T) {
 }
 
 func TestUnhandledMessagesAreDroppedAndCounted(t *testing.T) {
+	var logged bytes.Buffer
 	ch := newBare(pass{})
+	ch.logger = slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	assert.Zero(t, ch.pipe.Unhandled())
 	ch.pipe.FireRead("x")
 	ch.pipe.FireRead("y")
 	ch.pipe.FireEvent("not a message")
 	assert.Equal(t, uint64(2), ch.pipe.Unhandled())
+	assert.Equal(t, 1, strings.Count(logged.String(), "unhandled"), "one line for all")
+	assert.Contains(t, logged.String(), "type=string")
 }
 
 func TestReadClosedAndShutdownCloseWhereNobodyObjects(t *testing.T) {

@@ -35,13 +35,13 @@ type InactiveHandler interface {
 }
 
 // ReadClosedHandler learns that the peer has finished sending, after everything it sent. It may still be written to.
-// Where no handler has this interface, the channel sends what is queued and closes.
+// Where no handler keeps the event, the channel sends what is queued and closes.
 type ReadClosedHandler interface {
 	ChannelReadClosed(ctx *Context) error
 }
 
 // ErrorHandler gets the errors of inbound methods. It swallows err by returning nil without FireError; what it returns
-// goes on to the next ErrorHandler.
+// goes on to the next ErrorHandler. While it runs, it is not asked about further errors: they go to the next one.
 type ErrorHandler interface {
 	ErrorCaught(ctx *Context, err error) error
 }
@@ -62,14 +62,15 @@ type ResumeHandler interface {
 	ChannelResume(ctx *Context) error
 }
 
-// GrantHandler is asked how many bytes may be read when a receive is armed. The smallest answer wins.
+// GrantHandler is asked how many bytes may be read when a receive is armed. The smallest answer wins. It must not change
+// the pipeline from inside.
 type GrantHandler interface {
 	// ReadGrant answers bytes, or 0 and after how long to ask again (retry <= 0: only after ctx.GrantChanged).
 	ReadGrant(ctx *Context) (n int, retry time.Duration)
 }
 
 // ShutdownHandler learns that the server wants to stop: it finishes what is under way and closes the channel in time.
-// Where no handler has this interface, the channel is closed in an orderly way.
+// Where no handler keeps the event, the channel is closed in an orderly way.
 type ShutdownHandler interface {
 	ChannelShutdown(ctx *Context) error
 }
@@ -89,14 +90,15 @@ type CloseHandler interface {
 	Close(ctx *Context) error
 }
 
-// AddedHandler learns that it stands in a pipeline. When it fails it is removed again and the error goes to the pipeline's
-// error handlers.
+// AddedHandler learns that it stands in a pipeline, possibly after ChannelActive (ask ctx.Active). When it fails it is
+// removed again, and the error goes to the pipeline's error handlers and to who added it.
 type AddedHandler interface {
 	HandlerAdded(ctx *Context) error
 }
 
-// RemovedHandler learns that it left the pipeline; exactly once for each HandlerAdded. What it still holds it fires to
-// its successor or writes to its predecessor: its Context still knows both.
+// RemovedHandler learns that it left the pipeline; exactly once for each time it was added, also when HandlerAdded failed.
+// What it still holds it fires to its successor or writes to its predecessor: its Context still knows both; where it was
+// replaced, both are the new handler. Its error goes to the error handlers behind it.
 type RemovedHandler interface {
 	HandlerRemoved(ctx *Context) error
 }

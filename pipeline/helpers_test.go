@@ -189,12 +189,13 @@ type bareChannel struct {
 	dirty   int
 	stopped bool
 	closes  int
+	logger  *slog.Logger
 }
 
 var _ pipeline.Channel = (*bareChannel)(nil)
 
 func newBare(handlers ...any) *bareChannel {
-	c := &bareChannel{pool: buffer.NewPool(buffer.PoolConfig{}), tail: buffer.New(128 << 10)}
+	c := &bareChannel{pool: buffer.NewPool(buffer.PoolConfig{}), tail: buffer.New(128 << 10), logger: slog.New(slog.DiscardHandler)}
 	c.pipe.Init(c)
 	for _, h := range handlers {
 		if err := c.pipe.AddLast("", h); err != nil {
@@ -240,7 +241,7 @@ func (c *bareChannel) Control(func(uintptr) error) error {
 	return nil
 }
 func (c *bareChannel) Pool() *buffer.Pool             { return c.pool }
-func (c *bareChannel) Logger() *slog.Logger           { return slog.New(slog.DiscardHandler) }
+func (c *bareChannel) Logger() *slog.Logger           { return c.logger }
 func (c *bareChannel) Now() time.Duration             { return 0 }
 func (c *bareChannel) NewTimer(func()) pipeline.Timer { return nil }
 func (c *bareChannel) Dial(string, string, func(*pipeline.Pipeline) error, func(error)) error {
