@@ -65,8 +65,7 @@ func (t *Transport) reconcileSocket(s *socket) {
 }
 
 // wants answers the events a socket needs and whether it needs to be in epoll at all: HUP and ERR come without asking.
-// RDHUP is asked for only by a WatchClose, and no longer when the end of file was seen; level-triggered, it would never
-// stop.
+// RDHUP is asked for only by a WatchClose that does not yet know of it; level-triggered, it would never stop.
 func (s *socket) wants() (events uint32, needed bool) {
 	switch {
 	case s.is(flagListener):
@@ -84,7 +83,7 @@ func (s *socket) wants() (events uint32, needed bool) {
 	if s.is(flagFull) {
 		events |= sys.EpollOut
 	}
-	if s.has(watching) && !s.is(flagEOF) {
+	if s.has(watching) && !s.is(flagWatchBreak) {
 		events |= sys.EpollRDHup
 	}
 	return events, events != 0 || s.has(watching)

@@ -28,6 +28,7 @@ const (
 	flagInEpoll                                      // epoll knows the socket, with the events in interest
 	flagHung                                         // epoll reported HUP or ERR, which cannot be masked
 	flagEOF                                          // Recv delivered io.EOF
+	flagWatchBreak                                   // the WatchClose in progress was submitted after that
 	flagShared                                       // others may have descriptors of the socket
 	flagDirty                                        // in Transport.dirty
 	flagResuming                                     // in Transport.resuming

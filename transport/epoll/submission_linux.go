@@ -81,6 +81,10 @@ func (t *Transport) submitWatchClose(s *socket, op *transport.Op) {
 	case s.has(watching):
 		t.fail(op.Token, transport.ErrBusy)
 	default:
+		s.flags &^= flagWatchBreak
+		if s.is(flagEOF) {
+			s.flags |= flagWatchBreak
+		}
 		t.sockets.begin(s, watching, op.Token)
 		t.markDirty(s)
 	}

@@ -125,9 +125,6 @@ func (t *Transport) push(s *socket) (sent int, err error) {
 		t.stats.Sent += uint64(n)
 		if err == syscall.EAGAIN {
 			err = errFull
-			if s.broken != 0 {
-				err = syscall.Errno(s.broken)
-			}
 		}
 		if err != nil {
 			if errno, ok := err.(syscall.Errno); ok {

@@ -16,10 +16,7 @@ func (t *Transport) receive(s *socket) int {
 	case n > 0:
 		t.received(s, n)
 		return 1
-	case errno == syscall.EAGAIN:
-		if s.broken != 0 {
-			t.finish(s, reading, 0, syscall.Errno(s.broken))
-		}
+	case errno == syscall.EAGAIN: // an old event; a new one will come
 	case errno != 0:
 		s.breaks(errno)
 		t.finish(s, reading, 0, errno)

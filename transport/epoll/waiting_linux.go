@@ -46,7 +46,7 @@ func (t *Transport) wait(timeout time.Duration) error {
 		t.room -= n
 	}
 	t.resume()
-	if t.nextEvent < t.eventCount && (t.room > 0 || t.passed) {
+	if t.nextEvent < t.eventCount && t.room > 0 {
 		t.passed = false
 		t.dispatch()
 		if t.worked() {
@@ -67,7 +67,7 @@ func (t *Transport) wait(timeout time.Duration) error {
 // worked tells whether this Wait has something to hand out. When the queue is not empty, out is full.
 func (t *Transport) worked() bool { return len(t.out) > t.before }
 
-// poll waits for events until one of them makes a completion. No event is left over when it is called.
+// poll waits for events until one of them makes a completion. What is left over from before is reported again.
 func (t *Transport) poll(timeout time.Duration) error {
 	t.stats.Waits++
 	var deadline time.Duration
@@ -188,7 +188,7 @@ func (t *Transport) ready(s *socket, events uint32) (received int) {
 	if s.has(reading) && events&(sys.EpollIn|sys.EpollErr|sys.EpollHup) != 0 {
 		received = t.receive(s)
 	}
-	if s.has(watching) && (events&(sys.EpollErr|sys.EpollHup) != 0 || events&sys.EpollRDHup != 0 && !s.is(flagEOF)) {
+	if s.has(watching) && events&(sys.EpollRDHup|sys.EpollErr|sys.EpollHup) != 0 {
 		t.finish(s, watching, 0, nil)
 	}
 	return received

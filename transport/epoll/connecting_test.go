@@ -3,6 +3,7 @@
 package epoll
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -65,16 +66,18 @@ func TestCloseOfTheTransportClosesAConnectInProgress(t *testing.T) {
 }
 
 func TestConnectErrors(t *testing.T) {
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
-	require.NoError(t, closed.Close())
+	defer unix.Close(fd)
+	require.NoError(t, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	bound := sys.LocalAddr(fd).String() // nobody listens there, and nobody else will
 	nowhere := filepath.Join(t.TempDir(), "nowhere")
 	for _, c := range []struct {
 		name string
 		cfg  *transport.DialConfig
 		want error
 	}{
-		{"refused", &transport.DialConfig{Network: "tcp", Address: closed.Addr().String()}, syscall.ECONNREFUSED},
+		{"refused", &transport.DialConfig{Network: "tcp", Address: bound}, syscall.ECONNREFUSED},
 		{"no such path", &transport.DialConfig{Network: "unix", Address: nowhere}, syscall.ENOENT},
 		{"no address", nil, syscall.EINVAL},
 		{"a name", &transport.DialConfig{Network: "tcp", Address: "localhost:1"}, sys.ErrAddress},
@@ -104,22 +107,26 @@ func TestConnectErrors(t *testing.T) {
 }
 
 func TestConnectFromALocalAddress(t *testing.T) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
 	for _, local := range []string{"127.0.0.2:0", "127.0.0.2:%d", ":%d"} {
 		t.Run(local, func(t *testing.T) {
-			l, err := net.Listen("tcp4", "127.0.0.1:0")
-			require.NoError(t, err)
-			defer l.Close()
-			port := 0
-			if local != "127.0.0.2:0" {
-				free, err := net.Listen("tcp4", "127.0.0.2:0")
-				require.NoError(t, err)
-				port = free.Addr().(*net.TCPAddr).Port
-				require.NoError(t, free.Close())
-				local = fmt.Sprintf(local, port)
-			}
 			f := open(t, Config{})
-			dial := f.dial(transport.DialConfig{Network: "tcp", Address: l.Addr().String(), LocalAddress: local})
-			f.done(dial)
+			var dial *call
+			port := 0
+			for attempt := 0; ; attempt++ {
+				address := local
+				if local != "127.0.0.2:0" {
+					port = freePort(t)
+					address = fmt.Sprintf(local, port)
+				}
+				dial = f.dial(transport.DialConfig{Network: "tcp", Address: l.Addr().String(), LocalAddress: address})
+				f.done(dial)
+				if attempt == 10 || !errors.Is(dial.err, syscall.EADDRINUSE) { // somebody else was faster
+					break
+				}
+			}
 			require.NoError(t, dial.err)
 			conn, err := l.Accept()
 			require.NoError(t, err)
@@ -133,6 +140,15 @@ func TestConnectFromALocalAddress(t *testing.T) {
 			}
 		})
 	}
+}
+
+// freePort answers a port that nobody had a moment ago.
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp4", "0.0.0.0:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
 }
 
 func TestAUnixConnectToAFullQueueFailsAtOnce(t *testing.T) {
@@ -151,27 +167,21 @@ func TestAUnixConnectToAFullQueueFailsAtOnce(t *testing.T) {
 
 func TestASocketIsNotConnectedToItself(t *testing.T) {
 	f := open(t, Config{})
-	// A socket bound to the address that it connects to is what bad luck with an ephemeral port makes.
-	to := ""
-	dial := f.dial(transport.DialConfig{Network: "tcp", Address: selfAddress(t, &to), Control: func(_, _ string, c syscall.RawConn) error {
-		ap := netip.MustParseAddrPort(to)
-		return c.Control(func(fd uintptr) {
-			require.NoError(t, unix.Bind(int(fd), &unix.SockaddrInet4{Addr: ap.Addr().As4(), Port: int(ap.Port())}))
-		})
-	}})
-	f.done(dial)
+	var dial *call
+	for attempt := 0; attempt == 0 || attempt < 10 && errors.Is(dial.err, syscall.EADDRINUSE); attempt++ {
+		// A socket bound to the address that it connects to is what bad luck with an ephemeral port makes.
+		port := freePort(t)
+		bind := func(_, _ string, c syscall.RawConn) (err error) {
+			_ = c.Control(func(fd uintptr) {
+				err = unix.Bind(int(fd), &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}, Port: port})
+			})
+			return err
+		}
+		dial = f.dial(transport.DialConfig{Network: "tcp", Address: fmt.Sprintf("127.0.0.1:%d", port), Control: bind})
+		f.done(dial)
+	}
 	require.ErrorIs(t, dial.err, syscall.ECONNREFUSED)
 	require.Zero(t, f.tr.Stats().Open)
-}
-
-// selfAddress answers, and writes into to, an address at which nobody listens.
-func selfAddress(t *testing.T, to *string) string {
-	t.Helper()
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	*to = l.Addr().String()
-	return *to
 }
 
 func TestUnexpectedArgumentsCompleteWithErrors(t *testing.T) {
