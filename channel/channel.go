@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/buffer"
+	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/loop"
 	"github.com/weirnet/weir/pipeline"
 	"github.com/weirnet/weir/transport"
@@ -81,6 +82,25 @@ func (cfg *Config) Validate() error {
 	return nil
 }
 
+// settings are a Config that has passed Validate, with its defaults, shared by many channels.
+type settings struct {
+	Config
+	level flow.Level // of what is pending, at the start
+}
+
+func (cfg *Config) settle() (*settings, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	s := &settings{Config: cfg.withDefaults()}
+	level, err := flow.NewLevel(flow.LevelConfig{High: s.WriteHighBytes, Low: s.WriteLowBytes, Strict: true})
+	if err != nil {
+		return nil, fmt.Errorf("channel: watermarks: %w", err)
+	}
+	s.level = level
+	return s, nil
+}
+
 func (cfg *Config) withDefaults() Config {
 	d := *cfg
 	setDefault(&d.MaxPendingBytes, DefaultMaxPendingBytes)
@@ -119,7 +139,7 @@ const (
 type Channel struct {
 	pipe pipeline.Pipeline
 	loop *loop.Loop
-	cfg  *Config // validated, with defaults
+	cfg  *settings
 	reg  loop.Registration
 	hnd  transport.Handle
 	node loop.Node
@@ -155,8 +175,8 @@ type deadlines struct {
 
 var _ pipeline.Channel = (*Channel)(nil)
 
-// newChannel makes a channel of a connected socket; start starts it. cfg has been validated, has its defaults and is shared.
-func newChannel(l *loop.Loop, h transport.Handle, remote netip.AddrPort, cfg *Config) (*Channel, error) {
+// newChannel makes a channel of a connected socket; start starts it.
+func newChannel(l *loop.Loop, h transport.Handle, remote netip.AddrPort, cfg *settings) (*Channel, error) {
 	c := &Channel{loop: l, cfg: cfg, hnd: h, remote: remote}
 	reg, err := l.Register(member{c})
 	if err != nil {
@@ -164,7 +184,7 @@ func newChannel(l *loop.Loop, h transport.Handle, remote netip.AddrPort, cfg *Co
 	}
 	c.reg = reg
 	c.node.Init(member{c})
-	c.out.told, c.out.below = true, true
+	c.out.told, c.out.level = true, cfg.level
 	c.pipe.Init(c)
 	return c, nil
 }

@@ -251,7 +251,7 @@ func (c *Channel) stopTimers() {
 
 // Dial connects a new channel on the same loop; failed runs on the loop when it cannot.
 func (c *Channel) Dial(network, address string, init func(*pipeline.Pipeline) error, failed func(error)) error {
-	cfg := *c.cfg
+	cfg := c.cfg.Config
 	cfg.Init, cfg.Closed = init, nil
 	dc := &transport.DialConfig{Network: network, Address: address}
 	Dial(c.loop, dc, &cfg, func(_ *Channel, err error) {

@@ -10,7 +10,7 @@ import (
 // dial is a connection attempt. It belongs to its loop.
 type dial struct {
 	loop     *loop.Loop
-	cfg      Config
+	cfg      *settings
 	dc       *transport.DialConfig
 	reg      loop.Registration
 	done     func(*Channel, error)
@@ -25,9 +25,9 @@ func Dial(l *loop.Loop, dc *transport.DialConfig, cfg *Config, done func(*Channe
 	if cfg == nil {
 		cfg = &Config{}
 	}
-	err := cfg.Validate()
+	settled, err := cfg.settle()
 	if err == nil {
-		d.cfg = cfg.withDefaults()
+		d.cfg = settled
 		d.reg, err = l.Register(d)
 	}
 	if err != nil {
@@ -67,7 +67,7 @@ func (d *dial) Complete(cp *transport.Completion) {
 		d.tell(nil, fmt.Errorf("channel: dial %s %s: %w", d.dc.Network, d.dc.Address, cp.Err))
 		return
 	}
-	c, err := newChannel(d.loop, cp.Handle, cp.Addr, &d.cfg)
+	c, err := newChannel(d.loop, cp.Handle, cp.Addr, d.cfg)
 	if err != nil {
 		d.closeStray(cp.Handle)
 		d.tell(nil, err)

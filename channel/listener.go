@@ -34,7 +34,7 @@ type ListenerConfig struct {
 type Listener struct {
 	loop *loop.Loop
 	cfg  ListenerConfig
-	chn  Config
+	chn  *settings
 	reg  loop.Registration
 	hnd  transport.Handle
 
@@ -61,10 +61,11 @@ func Listen(l *loop.Loop, cfg ListenerConfig) (*Listener, error) {
 	if cfg.Channel == nil {
 		cfg.Channel = &Config{}
 	}
-	if err := cfg.Channel.Validate(); err != nil {
+	chn, err := cfg.Channel.settle()
+	if err != nil {
 		return nil, err
 	}
-	ln := &Listener{loop: l, cfg: cfg, chn: cfg.Channel.withDefaults()}
+	ln := &Listener{loop: l, cfg: cfg, chn: chn}
 	reg, err := l.Register(ln)
 	if err != nil {
 		return nil, fmt.Errorf("channel: register listener: %w", err)
@@ -163,7 +164,7 @@ func (ln *Listener) take(cp *transport.Completion) {
 		ln.refuse(cp.Handle)
 		return
 	}
-	c, err := newChannel(ln.loop, cp.Handle, cp.Addr, &ln.chn)
+	c, err := newChannel(ln.loop, cp.Handle, cp.Addr, ln.chn)
 	if err != nil {
 		ln.refuse(cp.Handle)
 		if ln.cfg.Error != nil {

@@ -3,6 +3,7 @@ package channel
 import (
 	"fmt"
 
+	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/internal/invariants"
 	"github.com/weirnet/weir/pipeline"
 )
@@ -30,31 +31,23 @@ func (c *Channel) Hold(n int) {
 	n = max(n, -o.holding)
 	o.holding += n
 	o.pending += n
-	if n > 0 {
-		c.pendingGrew()
-	} else {
-		c.pendingFell()
-	}
+	c.measure()
 	c.dirty()
 }
 
 // Writable tells whether pending is below the watermarks and the channel takes writes.
 func (c *Channel) Writable() bool {
-	c.pendingGrew() // encoders append to the tail block without telling
-	return c.out.below && c.Open() && !c.finWanted
+	c.measure() // encoders append to the tail block without telling
+	return !c.out.level.High() && c.Open() && !c.finWanted
 }
 
-func (c *Channel) pendingGrew() {
-	if c.out.below && c.Pending() > c.cfg.WriteHighBytes {
-		c.out.below = false
+// measure brings the level in line with what is pending.
+func (c *Channel) measure() {
+	switch c.out.level.Set(c.Pending()) {
+	case flow.Rose:
 		c.out.dipped = true
 		c.dirty()
-	}
-}
-
-func (c *Channel) pendingFell() {
-	if !c.out.below && c.Pending() < c.cfg.WriteLowBytes {
-		c.out.below = true
+	case flow.Fell:
 		c.dirty()
 	}
 }
@@ -70,8 +63,7 @@ func (c *Channel) WritabilityMayHaveChanged() {
 // so it is. A handler that writes here makes the channel dirty again.
 func (c *Channel) tellWritability() {
 	o := &c.out
-	c.pendingGrew()
-	c.pendingFell()
+	c.measure()
 	now := c.pipe.Writable()
 	if c.state == stateActive && (now != o.told || now && o.dipped) {
 		o.told, o.dipped = now, false

@@ -1,6 +1,7 @@
 package channel_test
 
 import (
+	"bytes"
 	"context"
 	"testing"
 	"time"
@@ -123,6 +124,23 @@ func TestStalledPeerKeepsNoLentBlocks(t *testing.T) {
 	last := &probe{onActive: func(ctx *pipeline.Context) error { return ctx.Write(make([]byte, 50_000)) }}
 	p.dial(last)
 	p.until("the last client has its answer", func() bool { return last.got.Len() == 50_000 })
+}
+
+func TestQueuedBufIsNotTouchedByItsOtherHolders(t *testing.T) {
+	p := newPair(t, sim.Config{SendBufferBytes: 4 << 10, ReceiveBufferBytes: 4 << 10})
+	client, server := stalled(t, p)
+	want := randomBytes(5, 50_000)
+	b := client.ctx.Pool().Get(64 << 10)
+	b.Append(want)
+	require.NoError(t, client.ctx.Write(b))
+	b.Advance(10_000) // its holder goes on with it
+	require.NoError(t, client.ctx.Write(b))
+	p.run(5 * time.Millisecond) // a part is sent
+	assert.Equal(t, want[10_000:], b.Bytes(), "nor does the queue move what belongs to its holder")
+	b.Release()
+	server.ctx.Resume()
+	p.until("all arrived", func() bool { return server.got.Len() == 90_000 })
+	assert.True(t, bytes.Equal(append(want[:50_000:50_000], want[10_000:]...), server.got.Bytes()))
 }
 
 func TestSmallRestOfASlowPeerIsShrunk(t *testing.T) {

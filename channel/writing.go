@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/weirnet/weir/buffer"
+	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/pipeline"
 	"github.com/weirnet/weir/transport"
 )
@@ -59,13 +60,13 @@ type writing struct {
 	queued uint64 // position behind what is sealed
 	waits  []flushed
 
-	pending int // sum of the charges, and Hold
-	holding int // of it, Hold
+	level   flow.Level // of Pending, between the watermarks
+	pending int        // sum of the charges, and Hold
+	holding int        // of it, Hold
 
 	sending bool
 	stalled bool // the peer was slow since the queue was last empty
 	flush   bool // the end of this turn is to flush
-	below   bool // pending is below the watermarks, with hysteresis
 	told    bool // what the handlers know of Writable
 	dipped  bool // Writable has been false since
 }
@@ -104,7 +105,7 @@ func (c *Channel) writeBuf(b *buffer.Buf) error {
 		return err
 	}
 	c.seal()
-	c.push(item{buf: b.RetainForTurn()})
+	c.push(item{buf: b.Slice(0, n)}) // a view: what its other holders do with their indexes is theirs
 	c.out.queued += uint64(n)
 	return nil
 }
@@ -217,7 +218,7 @@ func (c *Channel) push(it item) {
 	o.items = append(o.items, it)
 	o.recharge(len(o.items) - 1)
 	o.flush = true
-	c.pendingGrew()
+	c.measure()
 	c.dirty()
 }
 
@@ -334,7 +335,7 @@ func (c *Channel) endSend(err error) {
 		c.Abort(fmt.Errorf("channel: send: %w", err))
 		return
 	}
-	c.pendingFell()
+	c.measure()
 	if c.state == stateActive || c.state == stateClosing {
 		c.startSend()
 	}
