@@ -28,6 +28,7 @@ type fakeTransport struct {
 	waitErr    error          // the next Wait fails
 	waitHook   func()         // called by each Wait
 	submitHook func()         // called by each Submit
+	nowHook    func()         // called by each Now
 	closeErr   error          // answered by Close
 	record     func(s string) // told of Close
 
@@ -154,6 +155,9 @@ func (f *fakeTransport) wakeCount() int {
 }
 
 func (f *fakeTransport) Now() time.Duration {
+	if f.nowHook != nil {
+		f.nowHook()
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.now

@@ -66,6 +66,14 @@ func TestRawPlaceIsGivenBackWhateverEndsTheLoop(t *testing.T) {
 		require.ErrorIs(t, l.Run(), refused)
 		assert.Empty(t, l.out.all())
 
+		l = newTestLoop(t, func(c *loop.Config) {
+			c.Open = func(bool) (transport.Transport, error) { return nil, refused }
+		})
+		require.ErrorIs(t, l.Open(), refused)
+		assert.False(t, l.Raw())
+		_, err := l.RunOnce(0)
+		require.ErrorIs(t, err, loop.ErrState)
+
 		l = newTestLoop(t)
 		require.NoError(t, l.Execute(runtime.Goexit))
 		go func() { _ = l.Run() }()

@@ -148,7 +148,12 @@ func TestGoexitEndsTheLoopAndSurfacesFromWait(t *testing.T) {
 		name string
 		do   func(l *testLoop, bad *probe)
 	}{
-		{"complete", func(l *testLoop, bad *probe) { bad.complete = runtime.Goexit; l.tr.deliver(bad.data()) }},
+		{"complete", func(l *testLoop, bad *probe) {
+			bad.complete = runtime.Goexit
+			c := bad.data()
+			c.Buf = l.Pool().Get(1)
+			l.tr.deliver(c)
+		}},
 		{"node", func(l *testLoop, bad *probe) { bad.runNode = runtime.Goexit; l.Post(&bad.node) }},
 		{"task", func(l *testLoop, _ *probe) { _ = l.Execute(runtime.Goexit) }},
 		{"timer", func(l *testLoop, bad *probe) { l.NewTimer(bad, runtime.Goexit).Reset(0) }},
@@ -180,13 +185,12 @@ func TestGoexitEndsTheLoopAndSurfacesFromWait(t *testing.T) {
 			}))
 			closesInTime(t, ready, "the first task")
 			require.NoError(t, l.Execute(func() {
-				cp := bad.data()
-				cp.Buf = l.Pool().Get(1)
 				c.do(l, bad)
 				l.tr.deliver(good.data())
 				_ = l.Execute(l.log.does("accepted"))
 			}))
 			closesInTime(t, l.Done(), "the end of the loop")
+			assert.Zero(t, l.Pool().Outstanding())
 			assert.Equal(t, []error{loop.ErrGoexit}, bad.causes)
 			assert.Equal(t, []error{loop.ErrGoexit}, good.causes)
 			lines := l.log.take()

@@ -65,6 +65,16 @@ func TestStopWaitsForStubbornCompletersOneSecond(t *testing.T) {
 	assert.Contains(t, l.out.all()[len(l.out.all())-1], "did not close when the loop stopped loop=test count=1")
 }
 
+func TestStopEndsWhenACallbackOutlastsTheSecond(t *testing.T) {
+	l := openLoop(t)
+	p := l.probe(t, "p")
+	p.stubborn = true
+	l.NewTimer(p, func() { l.tr.advance(5 * time.Second) }).Reset(500 * time.Millisecond)
+	require.NoError(t, l.Close())
+	assert.Len(t, p.causes, 2)
+	assert.Equal(t, 5500*time.Millisecond, l.tr.Now())
+}
+
 func TestStopIsBoundedOnAClockThatStandsStill(t *testing.T) {
 	l := openLoop(t)
 	l.probe(t, "p").stubborn = true
@@ -128,6 +138,24 @@ func TestCloseReleasesWhatWasNotDispatched(t *testing.T) {
 	l.once(t)
 	_, err := l.RunOnce(0)
 	require.Error(t, err)
+	require.NoError(t, l.Close())
+	assert.Zero(t, l.Pool().Outstanding())
+}
+
+func TestCloseReleasesWhatTurnTimeHasLeft(t *testing.T) {
+	clocked := &clockedTransport{fakeTransport: newFake(), passed: time.Hour}
+	l := openLoop(t, func(c *loop.Config) {
+		c.Open = func(bool) (transport.Transport, error) { return clocked, nil }
+	})
+	p := l.probe(t, "p")
+	for range 60 { // three turns and some
+		c := p.data()
+		c.Buf = l.Pool().Get(1)
+		clocked.deliver(c)
+	}
+	l.once(t)
+	require.Equal(t, 44, l.Pool().Outstanding())
+	l.Unregister(p.reg)
 	require.NoError(t, l.Close())
 	assert.Zero(t, l.Pool().Outstanding())
 }

@@ -49,7 +49,7 @@ func (l *Loop) Post(n *Node) bool {
 		s := n.state.Load()
 		switch s & nodePhases {
 		case nodeIdle:
-			linking := s + nodePush | nodeLinking
+			linking := (s + nodePush) | nodeLinking
 			if !n.state.CompareAndSwap(s, linking) {
 				continue
 			}
@@ -57,8 +57,7 @@ func (l *Loop) Post(n *Node) bool {
 				n.state.Store(s)
 				return false
 			}
-			// Fails when the loop has run the node already.
-			n.state.CompareAndSwap(linking, linking&^nodePhases|nodeQueued)
+			n.linked(linking)
 			l.wake()
 			return true
 		case nodeQueued:
@@ -74,6 +73,12 @@ func (l *Loop) Post(n *Node) bool {
 			runtime.Gosched()
 		}
 	}
+}
+
+// linked ends the phase that linking names, unless the loop has run the node already: then the node is idle, or posted anew
+// under another number.
+func (n *Node) linked(linking uint32) {
+	n.state.CompareAndSwap(linking, linking&^nodePhases|nodeQueued)
 }
 
 // take makes the node postable again, just before it is run.

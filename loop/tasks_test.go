@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -150,6 +151,30 @@ func TestSleepingLoopIsWokenOnce(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 1, l.tr.wakeCount())
 	assert.Equal(t, uint64(10), l.Stats().Tasks)
+}
+
+// What is queued after the loop has looked at its queues, but before it is asleep, wakes nobody: the loop must look again.
+// With a timer set it asks for the time just in between.
+func TestWhatComesJustBeforeTheLoopSleepsIsSeen(t *testing.T) {
+	for name, come := range map[string]func(l *testLoop, p *probe){
+		"task": func(l *testLoop, _ *probe) { _ = l.Execute(l.log.does("it")) },
+		"node": func(l *testLoop, p *probe) { l.Post(&p.node) },
+		"stop": func(l *testLoop, _ *probe) { l.Stop() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := openLoop(t)
+			p := l.probe(t, "p")
+			l.NewTimer(p, func() {}).Reset(time.Hour)
+			l.tr.nowHook = func() {
+				l.tr.nowHook = nil
+				come(l, p)
+			}
+			_, err := l.RunOnce(forever)
+			require.NoError(t, err)
+			assert.Equal(t, []time.Duration{0}, l.tr.timeouts)
+			assert.Zero(t, l.tr.wakeCount())
+		})
+	}
 }
 
 // item is a node that knows its place in the order of its poster.

@@ -42,8 +42,7 @@ type turn struct {
 
 	fired    *Timer // the one that runs
 	sequence uint64 // timers set later run in the next turn
-	now      time.Duration
-	budget   int // timers or nodes that may still run
+	budget   int    // timers or nodes that may still run
 
 	list nodeList
 	node *Node // the one that runs

@@ -1,11 +1,16 @@
 package loop
 
 import (
+	"log/slog"
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirnet/weir/transport"
 )
 
 func TestGoroutineStackIsThatOfTheGoroutineAlone(t *testing.T) {
@@ -22,6 +27,25 @@ func TestGoroutineStackIsThatOfTheGoroutineAlone(t *testing.T) {
 func waitNamed(id chan int64, release chan struct{}) {
 	id <- goroutineID()
 	<-release
+}
+
+func TestWatchdogThatNobodyWantsIsNotStarted(t *testing.T) {
+	for after, want := range map[time.Duration]bool{-1: false, 0: true, time.Second: true} {
+		g, err := NewGroup(2, func(int) Config {
+			return Config{
+				Open:          func(bool) (transport.Transport, error) { return &clockOnly{}, nil },
+				Logger:        slog.New(slog.DiscardHandler),
+				WatchdogAfter: after,
+			}
+		})
+		require.NoError(t, err)
+		g.Stop() // the loops end as soon as they are open
+		require.NoError(t, g.Start())
+		g.watchdog.mu.Lock()
+		assert.Equal(t, want, g.watchdog.timer != nil, "WatchdogAfter %v", after)
+		g.watchdog.mu.Unlock()
+		require.NoError(t, g.Wait())
+	}
 }
 
 func TestCutStack(t *testing.T) {
