@@ -44,3 +44,27 @@ func TestConformanceWithMildFaults(t *testing.T) {
 		})
 	}
 }
+
+// Each fault of Mild alone, nearly always: what one hides another shows.
+func TestConformanceWithEachFault(t *testing.T) {
+	for _, each := range []struct {
+		name   string
+		faults sim.Faults
+	}{
+		{"Split", sim.Faults{Split: 0.9}},
+		{"ShortRead", sim.Faults{ShortRead: 0.9}},
+		{"ShortWrite", sim.Faults{ShortWrite: 0.5}},
+		{"QuietProgress", sim.Faults{QuietProgress: 1}},
+		{"Overshoot", sim.Faults{Overshoot: 1}},
+		{"NoBlock", sim.Faults{NoBlock: 0.9}},
+		{"Late", sim.Faults{Late: 0.9}},
+		{"Reorder", sim.Faults{Reorder: 1}},
+		{"LateCancel", sim.Faults{LateCancel: 1}},
+		{"EarlyReturn", sim.Faults{EarlyReturn: 0.3}},
+		{"ShortBatch", sim.Faults{ShortBatch: 1}},
+	} {
+		t.Run(each.name, func(t *testing.T) {
+			transporttest.Run(t, factory(1, sim.Config{Faults: each.faults}))
+		})
+	}
+}

@@ -292,12 +292,14 @@ func (e *endpoint) close(op transport.Op) {
 func (e *endpoint) shut(reset bool) {
 	e.closed = true
 	e.trace("closes, %d bytes unread", e.in.unread())
-	if reset || e.in.unread() > 0 {
+	switch {
+	case e.broken:
+	case reset || e.in.unread() > 0:
 		e.sendReset()
-		return
+	default:
+		e.out.finQueued = true
+		e.out.transmit()
 	}
-	e.out.finQueued = true
-	e.out.transmit()
 }
 
 func (e *endpoint) name() string {

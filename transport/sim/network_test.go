@@ -195,3 +195,70 @@ func TestBlocksThatStayLeaveTheRing(t *testing.T) {
 	assert.Equal(t, 20, b.Pool().Outstanding())
 	assert.Zero(t, b.Parked())
 }
+
+// Sockets that wait for a block take turns, so that none of them starves.
+func TestParkedReceivesTakeTurns(t *testing.T) {
+	w := sim.NewWorld(1, sim.Config{Blocks: 1, BlockBytes: 256})
+	a, b := open(t, w), open(t, w)
+	b.submit(transport.Op{Kind: transport.Accept, Handle: b.listen(transport.ListenConfig{})})
+	var socks []transport.Handle
+	for range 3 {
+		socks = append(socks, ended(w, a.dial(), a, b).Handle)
+	}
+	require.True(t, run(w, func() bool { return len(b.new) == 3 }, a, b))
+	for i := range socks {
+		a.send(socks[i], bytesOf(256*10))
+	}
+	run(w, func() bool { return false }, a, b)
+	for _, h := range b.new {
+		b.recv(h, 1<<20)
+	}
+	var order []transport.Token
+	b.seen = func(c transport.Completion) { order = append(order, c.Token) }
+	require.True(t, run(w, func() bool { return len(order) == 30 }, a, b))
+	for i := 4; i < 28; i++ { // the first to receive is also the first in the row
+		assert.Equal(t, order[i-3], order[i], "%v", order)
+	}
+}
+
+func TestCancelledReceiveIsParkedNoMore(t *testing.T) {
+	w := sim.NewWorld(1, sim.Config{Blocks: 1, BlockBytes: 256})
+	a, b := open(t, w), open(t, w)
+	c, s := connect(w, a, b)
+	b.hold = true
+	got := b.recv(s, 1000)
+	a.send(c, bytesOf(1000))
+	run(w, func() bool { return false }, a, b)
+	require.Equal(t, 1, b.Parked())
+	b.submit(transport.Op{Kind: transport.Cancel, Target: got})
+	require.ErrorIs(t, ended(w, got, b, a).Err, transport.ErrCanceled)
+	assert.Zero(t, b.Parked())
+	b.held[0].Release()
+}
+
+// As in Linux, where shutdown(2) ends a send(2) that waits for room.
+func TestCloseWriteFailsABlockedSend(t *testing.T) {
+	w := sim.NewWorld(1, sim.Config{})
+	a, b := open(t, w), open(t, w)
+	c, _ := connect(w, a, b)
+	send := a.send(c, bytesOf(1<<20))
+	run(w, func() bool { return false }, a, b)
+	require.NoError(t, ended(w, a.submit(transport.Op{Kind: transport.CloseWrite, Handle: c}), a, b).Err)
+	assert.ErrorIs(t, ended(w, send, a, b).Err, syscall.EPIPE)
+}
+
+// A Send that is cancelled tells of all that it sent, so that the stream can go on behind it.
+func TestCancelledSendCountsExactly(t *testing.T) {
+	w := sim.NewWorld(1, sim.Config{Faults: sim.Faults{QuietProgress: 1}})
+	a, b := open(t, w), open(t, w)
+	c, s := connect(w, a, b)
+	send := a.send(c, bytesOf(1<<20))
+	run(w, func() bool { return false }, a, b)
+	a.submit(transport.Op{Kind: transport.Cancel, Target: send})
+	end := ended(w, send, a, b)
+	require.ErrorIs(t, end.Err, transport.ErrCanceled)
+	a.close(c)
+	got := b.recv(s, 1<<20)
+	require.ErrorIs(t, ended(w, got, b, a).Err, io.EOF)
+	assert.Len(t, b.data[got], end.N)
+}

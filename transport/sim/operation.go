@@ -21,7 +21,7 @@ type operation struct {
 	sent       int64 // SendFile: bytes
 	unreported int   // bytes of a send that no completion told of
 
-	stop func(o *operation) // takes it off its socket; nil: it cannot be cancelled
+	stop func(o *operation) // takes it off its socket
 }
 
 // source is something whose completions come in order.
@@ -91,7 +91,7 @@ func (t *Transport) fail(op *transport.Op, src *source, err error) {
 // but may be ended late, and end by itself meanwhile.
 func (t *Transport) cancelTarget(op transport.Op) {
 	target := t.ops[op.Target]
-	if target == nil || target.stop == nil {
+	if target == nil {
 		t.fail(&op, nil, transport.ErrNotFound)
 		return
 	}

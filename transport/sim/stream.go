@@ -34,7 +34,6 @@ type stream struct {
 	finQueued  bool // the sender writes no more
 	finSent    bool
 	finArrived bool
-	cut        bool // by a reset: nothing more is sent
 
 	// To check that what is handed out is what was written: checksums at some positions, and that of what was handed out.
 	marks     []mark
@@ -66,7 +65,7 @@ func (s *stream) write(p []byte) {
 
 // transmit sends segments while there are bytes and credit, then FIN.
 func (s *stream) transmit() {
-	for !s.cut && s.sent < s.written && s.credit > 0 {
+	for s.sent < s.written && s.credit > 0 {
 		n := min(int(s.written-s.sent), s.credit, s.w.cfg.SegmentBytes)
 		if n > 1 && s.w.chance(s.w.cfg.Faults.Split) {
 			n = s.w.some(n - 1)
@@ -79,7 +78,7 @@ func (s *stream) transmit() {
 		}
 		s.arrive(func() { s.segment(n) })
 	}
-	if !s.cut && s.finQueued && !s.finSent && s.sent == s.written {
+	if s.finQueued && !s.finSent && s.sent == s.written {
 		s.finSent = true
 		s.arrive(func() { s.fin() })
 	}
@@ -122,9 +121,8 @@ func (s *stream) breakDown() {
 	s.from.resetArrived()
 }
 
-// drop cuts off what was not sent.
+// drop forgets what was not sent.
 func (s *stream) drop() {
-	s.cut = true
 	s.buf = s.buf[:int(s.sent-s.read)]
 	s.written = s.sent
 	for len(s.marks) > 0 && s.marks[len(s.marks)-1].at > s.written {
@@ -142,7 +140,7 @@ func (s *stream) take(p []byte) {
 		s.buf = nil
 	}
 	s.owed += n
-	if s.crediting || s.owed < min(s.w.cfg.SegmentBytes, s.receiveRoom/2) && s.unread() > 0 {
+	if s.crediting || s.owed < min(s.w.cfg.SegmentBytes, s.receiveRoom/2) {
 		return
 	}
 	s.crediting = true

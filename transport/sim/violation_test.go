@@ -84,3 +84,17 @@ func TestCheckFindsWhatIsWrong(t *testing.T) {
 		})
 	}
 }
+
+// Two completions of one socket for the same moment, one of them held back until then: the one that was first is first.
+func TestHeldBackCompletionIsNotOvertaken(t *testing.T) {
+	w := NewWorld(1, Config{})
+	tr := w.Open()
+	src := w.source()
+	w.at(5, func() { tr.post(&src, queued{c: transport.Completion{Token: 2}}) })
+	src.last = w.now + 5
+	tr.post(&src, queued{c: transport.Completion{Token: 1}})
+	out, err := tr.Wait(nil, 10)
+	require.NoError(t, err)
+	require.Len(t, out, 2)
+	assert.Equal(t, transport.Token(1), out[0].Token)
+}

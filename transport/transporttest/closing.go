@@ -18,6 +18,7 @@ func closeClaims() []claim {
 		{name: "Close with Reset gives the peer ECONNRESET", run: closeReset},
 		{name: "Close with Reset ends a blocked Send and does not wait for it", run: closeResetBlocked},
 		{name: "operations on a Handle from its Close on complete with ErrStale", run: closeMakesStale},
+		{name: "Submit of KindNone panics and does no harm", run: kindNonePanics},
 		{name: "operations on Handles that never were complete with ErrStale", run: zeroIsStale},
 		{name: "an operation on a stale Handle does not touch the one that has its place now", run: staleMissesSuccessor},
 		{name: "Handles do not come back, open and close as often as you like", run: handlesDoNotRepeat},
@@ -187,6 +188,19 @@ func zeroIsStale(r *rig) {
 			r.wantStale(r.server(), h)
 		}
 	}
+}
+
+func kindNonePanics(r *rig) {
+	l := r.link()
+	panicked := func() (yes bool) {
+		defer func() { yes = recover() != nil }()
+		l.a.e.tr.Submit(transport.Op{Handle: l.a.h, Token: 1})
+		return false
+	}
+	if !panicked() {
+		r.Fatalf("Submit of KindNone did not panic")
+	}
+	r.runFlows(r.flow(l.a, l.b, 1, 1000), r.flow(l.b, l.a, 2, 1000))
 }
 
 func staleMissesSuccessor(r *rig) {

@@ -155,6 +155,9 @@ func (e *end) check(p *call, c *transport.Completion) {
 	}
 	switch p.op.Kind {
 	case transport.Recv:
+		if c.Handle != 0 {
+			bad("a receive with a Handle")
+		}
 		if (c.Buf == nil) != (c.N == 0) || c.Buf != nil && c.Buf.Len() != c.N {
 			bad("N and the length of Buf differ")
 		}

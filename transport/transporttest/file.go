@@ -18,6 +18,7 @@ func fileClaims() []claim {
 		{name: "SendFile while a Send is under way, and the reverse, complete with ErrBusy", run: fileBusy},
 		{name: "a SendFile to a peer that never reads can be cancelled, and what went out is a prefix", run: fileCancelled},
 		{name: "a SendFile to a peer that never reads can be closed and does not spin", run: fileClosed},
+		{name: "the file of a SendFile may be closed and removed after its last completion", run: fileClosedAfterwards},
 		{name: "FileSent counts bytes of Sent", run: fileCounted},
 	}
 	for i := range claims {
@@ -186,4 +187,17 @@ func fileCounted(r *rig) {
 	if n := after.FileSent - before.FileSent; n > uint64(len(p)) {
 		r.Fatalf("FileSent grew by %d for a file of %d bytes", n, len(p))
 	}
+}
+
+func fileClosedAfterwards(r *rig) {
+	l := r.link()
+	f, want := r.file(1, 50_000)
+	send := l.a.sendFile(f, 0, int64(len(want)))
+	r.done(send)
+	r.must("SendFile", send.err)
+	r.must("Close of the file", f.Close())
+	r.must("Remove", os.Remove(f.Name()))
+	recv := l.b.recv(len(want))
+	r.done(recv)
+	r.same("the file", recv.data, want)
 }

@@ -18,6 +18,7 @@ func socketClaims() []claim {
 		{name: "an error of a Control hook fails Listen and Connect and leaves nothing open", run: controlFails},
 		{name: "SocketConfig applies to connecting and to accepted sockets", run: socketConfig},
 		{name: "an Accept without descriptors left fails with EMFILE, and a later one loses no connection", run: acceptNoDescriptors},
+		{name: "Connect and Listen without descriptors left fail with EMFILE", run: connectNoDescriptors},
 		{name: "an adopted listener is duplicated: the original stays its owner's", run: listenerAdopted},
 	}
 	for i := range claims {
@@ -171,6 +172,25 @@ func acceptNoDescriptors(r *rig) {
 	restore()
 	acc = r.server().accept(h)
 	r.until("the connections that waited", func() bool { return len(acc.conns) == 2 })
+}
+
+func connectNoDescriptors(r *rig) {
+	h := r.server().listen(transport.SocketConfig{})
+	dial := r.server().dialConfig(h, transport.SocketConfig{})
+	acc := r.server().accept(h)
+	r.quiet()
+	restore := r.exhaustDescriptors()
+	defer restore()
+	con := r.client().connect(dial)
+	r.done(con)
+	r.wantErr("Connect", con.err, syscall.EMFILE)
+	_, err := r.client().tr.Listen(r.address())
+	r.wantErr("Listen", err, syscall.EMFILE)
+	restore()
+	con = r.client().connect(dial)
+	r.done(con)
+	r.must("Connect afterwards", con.err)
+	r.until("the connection", func() bool { return len(acc.conns) == 1 })
 }
 
 // exhaustDescriptors lowers RLIMIT_NOFILE to the lowest descriptor that is free (getrlimit(2)) and answers how to undo
