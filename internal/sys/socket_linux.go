@@ -32,6 +32,20 @@ func AcceptGoesOn(errno unix.Errno) bool {
 	return false
 }
 
+// WakeAcceptors makes every epoll instance that has the listener look at it again when connections wait in its queue.
+// With EPOLLEXCLUSIVE one of them is told of a connection; when that one leaves without accepting, the others do not know.
+// It never blocks.
+//
+// Shutting down a listener's sending side changes nothing, but Linux then wakes whoever polls the socket
+// (inet_shutdown and unix_shutdown end with sk_state_change).
+func WakeAcceptors(fd int) {
+	ready := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	if n, err := unix.Poll(ready, 0); err == nil && n == 0 {
+		return
+	}
+	_, _, _ = unix.RawSyscall(unix.SYS_SHUTDOWN, uintptr(fd), unix.SHUT_WR, 0)
+}
+
 // Connect starts to connect. It never blocks on a non-blocking socket; EINPROGRESS says that the socket becomes writable
 // when it is decided. EINTR on a non-blocking socket means the same (connect(2)).
 func Connect(fd int, to *Sockaddr) unix.Errno {

@@ -7,13 +7,17 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/weirnet/weir/internal/sys"
 	"github.com/weirnet/weir/transport"
 )
 
@@ -182,6 +186,77 @@ func TestAdoptedListeners(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestALoopThatStopsAcceptingTellsTheOthers makes the loop that the kernel told of a connection fail to accept it. The
+// kernel does not tell the next (EPOLLEXCLUSIVE), so it would wait in the queue until another connection comes.
+func TestALoopThatStopsAcceptingTellsTheOthers(t *testing.T) {
+	for _, network := range []string{"tcp", "unix"} {
+		t.Run(network, func(t *testing.T) {
+			address := "127.0.0.1:0"
+			if network == "unix" {
+				address = filepath.Join(t.TempDir(), "socket")
+			}
+			original, err := net.Listen(network, address)
+			require.NoError(t, err)
+			defer original.Close()
+			var to sys.Sockaddr
+			client, err := sys.OpenDialSocket(&sys.DialOptions{Network: network, Address: original.Addr().String()}, &to)
+			require.NoError(t, err)
+			defer sys.Close(client)
+
+			var all sync.WaitGroup
+			var transports []*Transport
+			for range 3 {
+				f := open(t, Config{})
+				l, _ := f.listen(transport.ListenConfig{Listener: original.(syscall.Conn)})
+				accept := f.submit(transport.Op{Kind: transport.Accept, Handle: l})
+				f.wait(0)
+				transports = append(transports, f.tr)
+				all.Go(func() {
+					for !accept.done {
+						out, err := f.tr.Wait(nil, -1)
+						if !assert.NoError(t, err) {
+							return
+						}
+						for _, c := range out {
+							accept.done, accept.err = !c.More, c.Err
+						}
+					}
+					assert.ErrorIs(t, accept.err, syscall.EMFILE)
+					_, err := f.tr.Wait(nil, 0) // tells epoll
+					assert.NoError(t, err)
+				})
+			}
+			for _, tr := range transports { // asleep, the kernel tells one only
+				for tr.wake.state.Load() != asleep {
+					runtime.Gosched()
+				}
+			}
+			noDescriptors(t, func() {
+				require.Contains(t, []syscall.Errno{0, syscall.EINPROGRESS}, sys.Connect(client, &to))
+				all.Wait()
+			})
+			conn, err := original.Accept()
+			require.NoError(t, err, "it is a listener as before")
+			conn.Close()
+		})
+	}
+}
+
+// noDescriptors runs fn while no descriptor can be opened.
+func noDescriptors(t *testing.T, fn func()) {
+	t.Helper()
+	lowest, err := syscall.Dup(0)
+	require.NoError(t, err)
+	require.NoError(t, syscall.Close(lowest))
+	var limit syscall.Rlimit
+	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
+	tight := limit
+	tight.Cur = uint64(lowest)
+	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &tight))
+	defer func() { require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)) }()
+	fn()
 }
 
 // option reads an integer option of a socket.

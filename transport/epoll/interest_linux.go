@@ -43,8 +43,8 @@ func (t *Transport) reconcileSocket(s *socket) {
 	case needed || !s.leaves():
 		errno = t.epoll.Modify(int(s.fd), events, uint64(s.handle()))
 	default:
-		errno = t.epoll.Delete(int(s.fd))
-		s.flags &^= flagInEpoll
+		t.leave(s)
+		return
 	}
 	t.counters.EpollCtls++
 	s.interest = events
@@ -61,6 +61,17 @@ func (t *Transport) reconcileSocket(s *socket) {
 		if s.has(op) {
 			t.finish(s, op, 0, errno)
 		}
+	}
+}
+
+// leave takes a socket out of epoll. Whoever else accepts from a listener hears of the connections that this loop was
+// told of alone and did not accept.
+func (t *Transport) leave(s *socket) {
+	t.counters.EpollCtls++
+	t.epoll.Delete(int(s.fd))
+	s.flags &^= flagInEpoll
+	if s.flags&(flagListener|flagShared) == flagListener|flagShared {
+		sys.WakeAcceptors(int(s.fd))
 	}
 }
 

@@ -139,8 +139,7 @@ func (t *Transport) shut(s *socket, reset bool) {
 	fd := int(s.fd)
 	if s.is(flagInEpoll) && s.is(flagShared) {
 		// Closing takes a descriptor out of epoll only if no other refers to the same socket (epoll(7), question 6).
-		t.counters.EpollCtls++
-		t.epoll.Delete(fd)
+		t.leave(s)
 	}
 	if reset {
 		sys.ResetOnClose(fd)
