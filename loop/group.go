@@ -57,7 +57,7 @@ func (g *Group) Start() error {
 	opened := make(chan error, len(g.loops))
 	for _, l := range g.loops {
 		g.wg.Add(1)
-		go g.run(l, opened)
+		go g.run(l, opened) //weir:goroutines a loop is one
 	}
 	failed := false
 	for range g.loops {

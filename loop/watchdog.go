@@ -48,7 +48,7 @@ func (w *watchdog) start(loops []*Loop) {
 		}
 	}
 	if len(w.watched) > 0 && !w.stopped {
-		w.timer = time.AfterFunc(w.interval, w.look)
+		w.timer = time.AfterFunc(w.interval, w.look) //weir:goroutines it watches real time, from beside the loops
 	}
 }
 
