@@ -120,11 +120,3 @@ func TestAddressFamiliesTakeTurns(t *testing.T) {
 		})
 	}
 }
-
-func TestPinnedLoopsServe(t *testing.T) {
-	e, err := startEngine(engineConfig{loops: 3, pin: true, openers: []opener{epollOpener(t)}}) // more than processors, perhaps
-	require.NoError(t, err)
-	e.stop()
-	e.join()
-	require.NoError(t, e.err)
-}

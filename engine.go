@@ -23,7 +23,6 @@ type opener struct {
 type engineConfig struct {
 	loops         int
 	kind          Kind
-	pin           bool
 	maxTasks      int
 	watchdogAfter time.Duration
 	logger        *slog.Logger
@@ -60,16 +59,12 @@ func startEngine(cfg engineConfig) (*engine, error) {
 	e.group, err = loop.NewGroup(n, func(i int) loop.Config {
 		a := &agent{engine: e, index: i}
 		e.agents[i] = a
-		lc := loop.Config{
+		return loop.Config{
 			Open:          func(raw bool) (transport.Transport, error) { return choice.open(raw, a) },
 			Logger:        cfg.logger,
 			MaxTasks:      cfg.maxTasks,
 			WatchdogAfter: cfg.watchdogAfter,
 		}
-		if cfg.pin {
-			lc.OnThreadStart = func() error { return pinThread(i) }
-		}
-		return lc
 	})
 	if err != nil {
 		return nil, fmt.Errorf("weir: %w", err)

@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"runtime/debug"
 	"strconv"
-	"sync/atomic"
 	"syscall"
 
 	"github.com/weirnet/weir/channel"
@@ -236,8 +235,12 @@ func listenAddress(network, address string) (string, error) {
 	return a.String(), nil
 }
 
-// sharedSocket is a socket that several transports adopt. Any goroutine.
-type sharedSocket struct{ fd atomic.Int64 }
+// sharedSocket is a socket that several transports adopt, one after the other. It belongs to the goroutine that waits for
+// them, and to the loop that it waits for.
+type sharedSocket struct {
+	fd   int
+	open bool
+}
 
 var (
 	_ syscall.Conn    = (*sharedSocket)(nil)
@@ -249,7 +252,7 @@ func (s *sharedSocket) SyscallConn() (syscall.RawConn, error) { return s, nil }
 
 // Control runs f with the descriptor.
 func (s *sharedSocket) Control(f func(fd uintptr)) error {
-	f(uintptr(s.fd.Load()))
+	f(uintptr(s.fd))
 	return nil
 }
 

@@ -31,8 +31,6 @@ type Server struct {
 	Transport Kind
 	// Loops is the number of event loops. Zero means one per processor: the smaller of GOMAXPROCS and runtime.NumCPU.
 	Loops int
-	// Pin binds the thread of each loop to one of the processors that the process may use.
-	Pin bool
 
 	// Channel configures the channels, accepted and dialed ones. Its Init must be nil.
 	Channel channel.Config
@@ -204,7 +202,7 @@ func (s *Server) start() (*engine, error) {
 		return nil, err
 	}
 	e, err := startEngine(engineConfig{
-		loops: s.Loops, kind: s.Transport, pin: s.Pin, maxTasks: s.MaxTasks, watchdogAfter: s.WatchdogAfter,
+		loops: s.Loops, kind: s.Transport, maxTasks: s.MaxTasks, watchdogAfter: s.WatchdogAfter,
 		logger: s.Logger, openers: transports(),
 	})
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirnet/weir"
+	"github.com/weirnet/weir/internal/testenv"
 	"github.com/weirnet/weir/transport"
 )
 
@@ -27,6 +28,9 @@ func serve(t *testing.T, srv *weir.Server) string {
 	srv.Loops = 2
 	srv.Logger = slog.New(slog.DiscardHandler)
 	addr, err := srv.Listen("tcp", "127.0.0.1:0")
+	if errors.Is(err, transport.ErrNotSupported) {
+		testenv.Require(t, "transport", err)
+	}
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, srv.Close()) })
 	return addr.String()
