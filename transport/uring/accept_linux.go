@@ -69,7 +69,7 @@ func (t *Transport) finishAccept(s *slot, e *event) {
 	case errno == unix.EINVAL && l.multishot: // before Linux 5.19
 		l.multishot = false
 		t.features &^= MultishotAccepts
-	case errno == 0, errno == unix.EAGAIN, errno == unix.ECANCELED && l.audited, sys.AcceptGoesOn(errno):
+	case errno == 0, errno == unix.EAGAIN, errno == unix.ECANCELED && l.audited != 0, sys.AcceptGoesOn(errno):
 	case errno == unix.ECANCELED:
 		t.finish(&l.operation, transport.ErrCanceled)
 		return
@@ -98,6 +98,11 @@ func (t *Transport) accepted(s *slot, fd int) {
 	if l.socket.Family != unix.AF_UNIX && sys.RemoteAddress(fd, &t.peer) == 0 {
 		c.Addr = t.peer.AddrPort()
 	}
-	c.Handle = t.slots.take(fd, stateOpen).handle()
+	conn := t.slots.take(fd, stateOpen)
+	if conn == nil {
+		_ = sys.Close(fd)
+		return
+	}
+	c.Handle = conn.handle()
 	t.emit(c)
 }

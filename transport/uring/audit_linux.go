@@ -3,8 +3,12 @@ package uring
 import (
 	"golang.org/x/sys/unix"
 
+	"github.com/weirnet/weir/internal/ring"
 	"github.com/weirnet/weir/transport"
 )
+
+// roundShift is where the user data of an audit has the number of its round; slots have the 24 bits below.
+const roundShift = 24
 
 // lose deals with completions that the kernel dropped, because it had no memory to keep them aside. Any operation may
 // have been among them:
@@ -16,6 +20,9 @@ import (
 //     when it can not post a completion.
 func (t *Transport) lose() {
 	t.dropped = t.ring.Dropped()
+	if t.round++; t.round == 0 {
+		t.round = 1
+	}
 	consumed := t.ring.Consumed()
 	kept := t.unsettled[:0]
 	for _, u := range t.unsettled {
@@ -31,10 +38,15 @@ func (t *Transport) lose() {
 		}
 	}
 	t.unsettled = kept
+	t.blocks.recover(&t.events)
 	for i := range t.slots.len() {
 		if s := t.slots.at(i); s.state != stateFree && s.kernel > 0 {
 			t.audit(s)
 		}
+	}
+	if t.watched == armed {
+		t.watchAudited = t.round
+		t.todo.push(work{kind: kindAudit, of: kindWake})
 	}
 }
 
@@ -42,10 +54,10 @@ func (t *Transport) lose() {
 func (t *Transport) audit(s *slot) {
 	for k := kindRecv; k <= kindWatch; k++ {
 		o := s.operationOf(k)
-		if o == nil || o.stage != armed || o.audited || k == kindSend && s.send.skipped {
+		if o == nil || o.stage != armed || k == kindSend && s.send.skipped {
 			continue
 		}
-		o.audited = true
+		o.audited = t.round
 		of := k
 		if k == kindSend {
 			of = s.send.at()
@@ -57,28 +69,59 @@ func (t *Transport) audit(s *slot) {
 	}
 }
 
-// finishAudit deals with the answer about an operation. ENOENT: the kernel does not have it.
-func (t *Transport) finishAudit(s *slot, k kind, e *event) {
+// issueAudit cancels an operation to learn whether the kernel has it.
+func (t *Transport) issueAudit(w *work) bool {
+	e := t.entry(kindAudit, nil)
+	if e == nil {
+		return false
+	}
+	at := uint64(w.gen)<<32 | uint64(w.slot)
+	ring.Cancel(e, uint64(w.of)<<56|at)
+	e.SetUserData(uint64(auditBase+w.of)<<56 | uint64(t.round)<<roundShift | at)
+	return true
+}
+
+// finishAudit deals with the answer about an operation of kind k. ENOENT: the kernel does not have it. An answer to an
+// earlier question may be about an entry before the present one.
+func (t *Transport) finishAudit(k kind, e *event) {
+	round := uint8(e.data >> roundShift)
+	e.data &^= 0xff << roundShift
 	if errnoOf(e.result) != unix.ENOENT {
 		return
 	}
-	if k == kindClose {
-		if s.closing == armed {
-			t.returned(s)
-			s.closing, s.fd = idle, -1
+	if k == kindWake {
+		if t.watched == armed && t.watchAudited == round {
+			t.outstanding--
+			t.armWake()
 		}
 		return
 	}
-	o := s.operationOf(k)
-	if o == nil || o.stage != armed || !o.audited {
-		return // its completion came in time
+	s := t.slots.owner(e.data)
+	if s == nil {
+		return
 	}
-	t.returned(s)
+	if k == kindClose && s.closing == armed {
+		t.returned(s)
+		s.closing, s.fd = idle, -1
+	}
+	o := s.operationOf(k)
+	if o != nil && o.stage == armed && o.audited == round { // else its completion came in time
+		t.returned(s)
+		t.lost(s, o, k)
+	}
+	t.closeMaybe(s)
+}
+
+// lost ends an operation that the kernel does not have any more and that no completion told of.
+func (t *Transport) lost(s *slot, o *operation, k kind) {
 	t.counters.Lost++
 	switch k {
 	case kindConnect:
 		t.failConnect(s, ErrLost)
-	case kindSend, kindFill, kindRead, kindDrain:
+	case kindSend:
+		t.finishSending(s, ErrLost)
+	case kindFill, kindRead, kindDrain:
+		s.send.file.spoiled = true // who knows what is in the pipe
 		t.finishSending(s, ErrLost)
 	case kindAccept:
 		// A connection may be lost with the completion; others come.

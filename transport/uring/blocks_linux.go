@@ -13,6 +13,7 @@ type blocks struct {
 	pool  *buffer.Pool
 	size  int
 	mem   [][]byte // by number; nil: not in the ring
+	added []uint16 // by number: the ring's position it was put at last
 	spare []uint16 // numbers that are not in the ring
 }
 
@@ -22,7 +23,7 @@ func openBlocks(r *ring.Ring, pool *buffer.Pool, n, size int) (*blocks, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &blocks{ring: br, pool: pool, size: size, mem: make([][]byte, n), spare: make([]uint16, n)}
+	b := &blocks{ring: br, pool: pool, size: size, mem: make([][]byte, n), added: make([]uint16, n), spare: make([]uint16, n)}
 	for i := range b.spare {
 		b.spare[i] = uint16(n - 1 - i)
 	}
@@ -41,7 +42,7 @@ func (b *blocks) put(mem []byte) {
 	id := b.spare[len(b.spare)-1]
 	b.spare = b.spare[:len(b.spare)-1]
 	b.mem[id] = mem
-	b.ring.Add(mem, id)
+	b.added[id] = b.ring.Add(mem, id)
 }
 
 // take answers the block that the kernel has used.
@@ -57,6 +58,28 @@ func (b *blocks) recycle(id uint16) { b.put(b.take(id)) }
 
 // forget drops a block: the transport is closing.
 func (b *blocks) forget(id uint16) { b.take(id) }
+
+// recover gives the kernel the blocks back that it has used and that no completion told of, neither one that was handed
+// out nor one of events. The kernel takes blocks in the order in which they were put, so those before its position are
+// used. Before Linux 6.8 it does not say where it is; then what is lost stays lost.
+func (b *blocks) recover(events *fifo[event]) {
+	head, err := b.ring.Head()
+	if err != nil {
+		return
+	}
+	known := make(map[uint16]bool)
+	for i := events.first; i < len(events.items); i++ {
+		if e := &events.items[i]; e.flags&ring.FlagBuffer != 0 {
+			known[uint16(e.flags>>16)] = true
+		}
+	}
+	for id := range b.mem {
+		used := int16(b.added[id]-head) < 0
+		if b.mem[id] != nil && used && !known[uint16(id)] {
+			b.recycle(uint16(id))
+		}
+	}
+}
 
 // publish shows the kernel the blocks that were put.
 func (b *blocks) publish() { b.ring.Publish() }

@@ -51,7 +51,7 @@ func (t *Transport) finishWatch(s *slot, e *event) {
 	case more:
 	case s.hangup || e.result >= 0 && (!s.eof || e.result&(unix.POLLHUP|unix.POLLERR) != 0):
 		t.finish(o, nil)
-	case (e.result >= 0 || errno == unix.EINTR || errno == unix.EAGAIN || errno == unix.ECANCELED && o.audited) && t.goesOn(s, o):
+	case (e.result >= 0 || errno == unix.EINTR || errno == unix.EAGAIN || errno == unix.ECANCELED && o.audited != 0) && t.goesOn(s, o):
 		t.queue(s, o, kindWatch)
 	case e.result >= 0 || errno == unix.ECANCELED:
 		t.finish(o, transport.ErrCanceled)
@@ -108,7 +108,7 @@ func (t *Transport) issueClose(s *slot) bool {
 		t.end(s.finToken, transport.ErrCanceled)
 	}
 	if s.kernel > 0 {
-		e := t.entry(kindCancel, s)
+		e := t.entry(kindCancel, nil)
 		ring.CancelDescriptor(e, s.fd)
 		if s.listener == nil {
 			ring.HardLink(e)
@@ -189,19 +189,12 @@ func (o *sending) at() kind {
 	return kindSend
 }
 
-// issueCancel asks the kernel to end an operation, or (kindAudit) whether it still has it. The operation says by its own
-// completion how it ended.
+// issueCancel asks the kernel to end an operation. The operation says by its own completion how it ended.
 func (t *Transport) issueCancel(s *slot, w *work) bool {
-	o := s.operationOf(w.of)
-	audit := w.kind == kindAudit
-	if !audit && (o == nil || o.stage != armed) {
+	if o := s.operationOf(w.of); o == nil || o.stage != armed {
 		return true // it has ended by itself
 	}
-	k := kindCancel
-	if audit {
-		k = auditBase + w.of
-	}
-	e := t.entry(k, s)
+	e := t.entry(kindCancel, nil)
 	if e == nil {
 		return false
 	}

@@ -27,6 +27,11 @@ func (t *Transport) submitConnect(op *transport.Op) {
 		return
 	}
 	s := t.slots.take(fd, stateConnecting)
+	if s == nil {
+		_ = sys.Close(fd)
+		t.end(op.Token, errTooMany)
+		return
+	}
 	s.dial = d
 	t.start(s, &d.operation, kindConnect, op.Token)
 }
@@ -60,7 +65,7 @@ func (t *Transport) finishConnect(s *slot, e *event) {
 		errno = errnoOf(e.result)
 	}
 	switch {
-	case errno == unix.ECANCELED && d.audited && !d.canceled:
+	case errno == unix.ECANCELED && d.audited != 0 && !d.canceled:
 		t.failConnect(s, ErrLost) // half-way: it can not be begun again
 	case errno == unix.ECANCELED:
 		t.failConnect(s, transport.ErrCanceled)

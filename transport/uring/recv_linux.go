@@ -88,7 +88,7 @@ func (t *Transport) finishRecv(s *slot, e *event) {
 	case errno == syscall.ENOBUFS && t.goesOn(s, &o.operation):
 		t.counters.BufferRingEmpty++
 		t.park(s)
-	case errno == syscall.EINTR || errno == syscall.EAGAIN || errno == syscall.ECANCELED && o.audited,
+	case errno == syscall.EINTR || errno == syscall.EAGAIN || errno == syscall.ECANCELED && o.audited != 0,
 		errno == syscall.ENOBUFS:
 		t.againRecv(s)
 	case errno == syscall.ECANCELED:
@@ -109,7 +109,7 @@ func (t *Transport) received(s *slot, e *event, more bool) {
 	o.fed = true
 	last := o.left <= 0 && !more
 	if last {
-		o.stage, o.canceled, o.audited = idle, false, false
+		o.stage, o.canceled, o.audited = idle, false, 0
 	}
 	t.emit(transport.Completion{Token: o.token, Buf: b, N: n, More: !last})
 	if !last && !more {

@@ -158,7 +158,7 @@ func (t *Transport) sentBytes(s *slot, n int, errno syscall.Errno) {
 		t.counters.ShortSends++
 	}
 	switch {
-	case errno == syscall.ECANCELED && o.audited: // nobody meant to end it
+	case errno == syscall.ECANCELED && o.audited != 0: // nobody meant to end it
 	case errno == syscall.ECANCELED:
 		t.finishSending(s, transport.ErrCanceled)
 		return

@@ -57,8 +57,8 @@ const (
 type operation struct {
 	token    transport.Token
 	stage    stage
-	canceled bool // Cancel was submitted
-	audited  bool // its completion may be lost, see audit
+	canceled bool  // Cancel was submitted
+	audited  uint8 // the round in which its completion may have been lost, see audit; 0: not
 }
 
 // active tells whether there is an operation that has not ended.
@@ -127,6 +127,7 @@ const (
 	chunkShift = 7
 	chunkSlots = 1 << chunkShift
 	genMask    = 1<<24 - 1
+	maxSlots   = 1 << 24
 )
 
 // slots are the sockets of a transport: in chunks, so that they stay where they are while their number grows.
@@ -144,9 +145,12 @@ func (ss *slots) at(index uint32) *slot {
 // len is the number of slots, free ones included.
 func (ss *slots) len() uint32 { return uint32(len(ss.chunks)) << chunkShift }
 
-// take answers a free slot for a descriptor.
+// take answers a free slot for a descriptor, or nil when there are too many.
 func (ss *slots) take(fd int, st state) *slot {
 	if len(ss.free) == 0 {
+		if ss.len() == maxSlots {
+			return nil
+		}
 		base := ss.len()
 		chunk := new([chunkSlots]slot)
 		ss.chunks = append(ss.chunks, chunk)

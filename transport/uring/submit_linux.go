@@ -61,13 +61,13 @@ func (t *Transport) start(s *slot, o *operation, k kind, token transport.Token) 
 
 // queue asks for an entry.
 func (t *Transport) queue(s *slot, o *operation, k kind) {
-	o.stage, o.audited = queued, false
+	o.stage, o.audited = queued, 0
 	t.todo.push(work{slot: s.index, gen: s.gen, kind: k})
 }
 
 // finish ends an operation.
 func (t *Transport) finish(o *operation, err error) {
-	o.stage, o.canceled, o.audited = idle, false, false
+	o.stage, o.canceled, o.audited = idle, false, 0
 	t.end(o.token, err)
 }
 
@@ -112,8 +112,11 @@ func (t *Transport) issue() (more bool) {
 
 // issueOne makes the entry of w, unless it is no longer wanted. It answers false when there is no room.
 func (t *Transport) issueOne(w *work) bool {
-	if w.kind == kindWake {
+	switch w.kind {
+	case kindWake:
 		return t.issueWake()
+	case kindAudit:
+		return t.issueAudit(w)
 	}
 	s := t.slots.at(w.slot)
 	if s.gen != w.gen {
@@ -134,7 +137,7 @@ func (t *Transport) issueOne(w *work) bool {
 		return t.issueWatch(s)
 	case kindClose:
 		return t.issueClose(s)
-	case kindCancel, kindAudit:
+	case kindCancel:
 		return t.issueCancel(s, w)
 	}
 	return true

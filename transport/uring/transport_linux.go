@@ -14,13 +14,18 @@ import (
 	"github.com/weirnet/weir/transport"
 )
 
+// errTooMany is unix.EMFILE with the reason: the transport has no number left for a socket.
+var errTooMany = fmt.Errorf("uring: more than %d sockets: %w", maxSlots, unix.EMFILE)
+
 const (
 	bufferGroup = 0
 	rawWait     = 5 * time.Millisecond // how long Wait keeps its P, with Config.Raw
 	// fileWorkers bounds the kernel's worker threads of a ring, which read files.
 	fileWorkers = 8
-	closeTries  = 200 // times closeTurn
+	closeTries  = 200 // times closeTurn, for operations to end
 	closeTurn   = 10 * time.Millisecond
+	// closeTriesLossy is closeTries once completions were lost: some of those that are missing will never come.
+	closeTriesLossy = 10
 )
 
 // Transport is transport.Transport on one io_uring. It belongs to the goroutine that opened it, which stays locked to its
@@ -37,28 +42,32 @@ type Transport struct {
 	wake     wake
 
 	// Loop goroutine only.
-	slots       slots
-	hints       hints
-	todo        fifo[work]                 // entries to make
-	held        []work                     // entries to make when fewer completions wait
-	hungry      fifo[work]                 // receives that wait for blocks
-	sated       fifo[work]                 // and those that had some lately
-	unsettled   []sent                     // skipped sends that are in the queue
-	events      fifo[event]                // completions of the ring that were not handed out
-	done        fifo[transport.Completion] // completions that did not fit the batch they belong to
-	out         []transport.Completion     // the batch that Wait is filling; nil outside of Wait
-	outLimit    int                        // its length at most
-	outstanding int                        // entries in the kernel, the ones without a slot included
-	dropped     uint32                     // what the ring said when its lost completions were last dealt with
-	overflown   bool                       // so was the queue when it was last looked at
-	urgent      int                        // sends that must end in the next Wait
-	pipes       [][2]int                   // idle ones, empty
-	now         time.Duration              // valid while nowRead
-	nowRead     bool
-	closed      bool
-	peer        sys.Sockaddr // scratch
-	stats       transport.Stats
-	counters    Counters
+	slots        slots
+	hints        hints
+	todo         fifo[work]                 // entries to make
+	held         []work                     // entries to make when fewer completions wait
+	hungry       fifo[work]                 // receives that wait for blocks
+	sated        fifo[work]                 // and those that had some lately
+	unsettled    []sent                     // skipped sends that are in the queue
+	events       fifo[event]                // completions of the ring that were not handed out
+	done         fifo[transport.Completion] // completions that did not fit the batch they belong to
+	out          []transport.Completion     // the batch that Wait is filling; nil outside of Wait
+	outLimit     int                        // its length at most
+	outstanding  int                        // entries in the kernel, the ones without a slot included
+	dropped      uint32                     // what the ring said when its lost completions were last dealt with
+	round        uint8                      // of audits
+	overflown    bool                       // so was the queue when it was last looked at
+	urgent       int                        // sends that must end in the next Wait
+	leftover     int                        // Waits since the kernel was entered
+	watched      stage                      // of the poll on wake's eventfd
+	watchAudited uint8                      // the round in which its completion may have been lost, see audit
+	pipes        [][2]int                   // idle ones, empty
+	now          time.Duration              // valid while nowRead
+	nowRead      bool
+	closed       bool
+	peer         sys.Sockaddr // scratch
+	stats        transport.Stats
+	counters     Counters
 }
 
 // work is an entry that is to be made.
@@ -181,6 +190,10 @@ func (t *Transport) Listen(cfg transport.ListenConfig) (transport.Handle, error)
 		}
 	}
 	s := t.slots.take(l.socket.FD, stateListening)
+	if s == nil {
+		_ = l.socket.Close()
+		return 0, errTooMany
+	}
 	s.listener = l
 	return s.handle(), nil
 }
@@ -265,20 +278,22 @@ func (t *Transport) quiesce() error {
 	if e := t.entry(kindCancel, nil); e != nil {
 		ring.CancelEverything(e)
 	}
-	for range closeTries {
+	tries := closeTries
+	for i := 0; i < tries; i++ {
 		t.discard()
 		t.forgetSkipped()
 		if t.outstanding == 0 {
 			return nil
 		}
+		if t.ring.Dropped() > 0 {
+			tries = closeTriesLossy
+		}
 		if err := t.ring.Wait(closeTurn, false); err != nil && !errors.Is(err, ring.ErrDropped) {
 			return fmt.Errorf("uring: close: %w", err)
 		}
-		if t.ring.Dropped() != t.dropped {
-			break
-		}
 	}
-	if t.outstanding == 0 {
+	if t.ring.Dropped() > 0 {
+		t.outstanding = 0 // what is missing was lost, not left
 		return nil
 	}
 	return fmt.Errorf("uring: close: %d operations did not end", t.outstanding)

@@ -15,6 +15,8 @@ const (
 	batch       = 256                  // completions of a Wait when dst has no room
 	flushRounds = 64                   // times to fetch completions that the queue did not hold
 	stallTurn   = 1 * time.Millisecond // before asking a kernel again that took nothing
+	stallTurns  = 20                   // for a send that should not wait
+	leftBatches = 64                   // handed out before the kernel is entered again: a full completion queue's worth
 )
 
 // Wait implements transport.Transport.
@@ -31,12 +33,18 @@ func (t *Transport) Wait(dst []transport.Completion, timeout time.Duration) ([]t
 	if t.outLimit == base {
 		t.outLimit = base + batch
 	}
-	var err error
-	if t.waiting() && t.todo.len() == 0 {
+	if t.todo.len() == 0 {
 		t.deliver()
-	} else {
+	}
+	var err error
+	// A batch that is full already goes without a system call, but not for ever: who makes operations that end at once
+	// must not keep the others from ending.
+	if len(t.out) < t.outLimit || t.todo.len() > 0 || t.leftover == leftBatches {
+		t.leftover = 0
 		t.stats.Waits++
 		err = t.work(base, timeout)
+	} else {
+		t.leftover++
 	}
 	dst, t.out = t.out, nil
 	t.stats.Completions += uint64(len(dst) - base)
@@ -44,12 +52,12 @@ func (t *Transport) Wait(dst []transport.Completion, timeout time.Duration) ([]t
 	return dst, err
 }
 
-// waiting tells whether there is something to hand out that needs no system call.
+// waiting tells whether there is something to hand out.
 func (t *Transport) waiting() bool { return t.done.len() > 0 || t.events.len() > 0 }
 
 // work enters the kernel until there is something to hand out, or time is up.
 func (t *Transport) work(base int, timeout time.Duration) error {
-	woken := false
+	woken, stalls := false, 0
 	for {
 		t.blocks.publish()
 		t.unpark()
@@ -67,21 +75,23 @@ func (t *Transport) work(base int, timeout time.Duration) error {
 		t.drain(false)
 		t.settle()
 		t.deliver()
-		stalled := pending > 0 && t.ring.Pending() == pending // no memory for requests
+		left := t.ring.Pending()
+		stalled := pending > 0 && left == pending // no memory for requests
 		switch {
-		case !stalled && t.todo.len() > 0 && (more || t.urgent > 0):
-			// There is more to submit than fitted, or a send that must end in this Wait.
+		case stalled && (t.urgent > 0 || timeout != 0) && stalls < stallTurns && len(t.out) == base && !woken:
+			stalls++
+			if err := t.ring.Wait(stallTurn, false); err != nil && !errors.Is(err, ring.ErrDropped) {
+				return fmt.Errorf("uring: enter: %w", err)
+			}
+		case !stalled && (left > 0 || t.todo.len() > 0 && (more || t.urgent > 0)):
+			// There is more to submit than was taken, or a send that must end in this Wait.
 		case len(t.out) > base:
 			return nil
 		case woken:
 			t.stats.Wakes++
 			return nil
-		case timeout == 0 || slept && timeout > 0:
+		case timeout == 0 || slept && timeout > 0 || stalled:
 			return nil
-		case stalled:
-			if err := t.ring.Wait(stallTurn, false); err != nil && !errors.Is(err, ring.ErrDropped) {
-				return fmt.Errorf("uring: enter: %w", err)
-			}
 		}
 	}
 }
@@ -203,13 +213,21 @@ func (t *Transport) deliver() {
 func (t *Transport) dispatch(e *event) {
 	k := kind(e.data >> 56)
 	switch k {
+	case kindNone: // of probe
+		return
+	case kindCancel: // what it did, the other operation says
+		t.outstanding--
+		return
 	case kindWake:
 		if e.flags&ring.FlagMore == 0 {
 			t.outstanding--
 			t.armWake()
 		}
 		return
-	case kindNone:
+	}
+	if k > auditBase {
+		t.outstanding--
+		t.finishAudit(k-auditBase, e)
 		return
 	}
 	s := t.slots.owner(e.data)
@@ -233,10 +251,6 @@ func (t *Transport) dispatch(e *event) {
 		t.finishFile(s, k, e)
 	case kindClose:
 		s.closing, s.fd = idle, -1
-	default:
-		if k > auditBase {
-			t.finishAudit(s, k-auditBase, e)
-		}
 	}
 	t.closeMaybe(s)
 }

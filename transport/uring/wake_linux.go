@@ -81,16 +81,23 @@ func (w *wake) free() {
 	w.gone = true
 }
 
-// armWake has the ring watch the eventfd. A multishot poll sees each write although nobody reads: io_uring_prep_poll_multishot(3).
-func (t *Transport) armWake() { t.todo.push(work{kind: kindWake}) }
+// armWake has the ring watch the eventfd. A multishot poll sees each write although nobody reads:
+// io_uring_prep_poll_multishot(3).
+func (t *Transport) armWake() {
+	t.watched, t.watchAudited = queued, 0
+	t.todo.push(work{kind: kindWake})
+}
 
 func (t *Transport) issueWake() bool {
+	if t.watched != queued {
+		return true
+	}
 	e := t.entry(kindWake, nil)
 	if e == nil {
 		return false
 	}
-	// What was written so far would end the poll at once.
-	_ = sys.ClearEventFD(t.wake.fd)
+	t.watched = armed
+	_ = sys.ClearEventFD(t.wake.fd) // what was written so far would end the poll at once
 	ring.Poll(e, int32(t.wake.fd), unix.POLLIN, true)
 	return true
 }

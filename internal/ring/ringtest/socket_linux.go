@@ -1,0 +1,348 @@
+package ringtest
+
+import (
+	"syscall"
+	"unsafe"
+
+	abi "github.com/iceber/iouring-go/syscall"
+	"golang.org/x/sys/unix"
+)
+
+// A group's blocks are in a ring of struct io_uring_buf that the other side fills.
+type group struct {
+	address uintptr
+	entries uint16
+	head    uint16
+}
+
+// bufferReg is struct io_uring_buf_reg.
+type bufferReg struct {
+	address uint64
+	entries uint32
+	group   uint16
+	flags   uint16
+	resv    [3]uint64
+}
+
+// bufferStatus is struct io_uring_buf_status.
+type bufferStatus struct {
+	group uint32
+	head  uint32
+	resv  [8]uint32
+}
+
+const (
+	registerPbufRing   = 22
+	unregisterPbufRing = 23
+	registerPbufStatus = 26
+	tailOffset         = 14
+	bufferEntryBytes   = 16
+)
+
+// block is struct io_uring_buf.
+type block struct {
+	address uint64
+	length  uint32
+	id      uint16
+	_       uint16
+}
+
+// Register implements ring.Kernel.
+func (k *Kernel) Register(opcode uint8, arg unsafe.Pointer, _ uint32) (int, syscall.Errno) {
+	switch opcode {
+	case registerPbufRing:
+		// SAFETY: for this opcode arg is a struct io_uring_buf_reg.
+		reg := (*bufferReg)(arg)
+		if k.groups[reg.group] != nil {
+			return 0, unix.EEXIST
+		}
+		k.groups[reg.group] = &group{address: uintptr(reg.address), entries: uint16(reg.entries)}
+		return 0, 0
+	case unregisterPbufRing:
+		// SAFETY: as above.
+		reg := (*bufferReg)(arg)
+		delete(k.groups, reg.group)
+		return 0, 0
+	case registerPbufStatus:
+		// SAFETY: for this opcode arg is a struct io_uring_buf_status.
+		status := (*bufferStatus)(arg)
+		g := k.groups[uint16(status.group)]
+		if g == nil {
+			return 0, unix.ENOENT
+		}
+		status.head = uint32(g.head)
+		return 0, 0
+	}
+	return 0, unix.EINVAL
+}
+
+// copyIn copies memory of this process by its number: neither vet nor checkptr can follow a pointer through an entry.
+func copyIn(p []byte, address uintptr) {
+	if len(p) == 0 {
+		return
+	}
+	local := []unix.Iovec{{Base: &p[0]}}
+	local[0].SetLen(len(p))
+	n, err := unix.ProcessVMReadv(unix.Getpid(), local, []unix.RemoteIovec{{Base: address, Len: len(p)}}, 0)
+	if err != nil || n != len(p) {
+		panic("ringtest: an entry refers to memory that can not be read")
+	}
+}
+
+// load copies a value of this process by its address.
+func load[T any](address uintptr) T {
+	var v T
+	// SAFETY: the bytes of v, which has no pointers.
+	copyIn(unsafe.Slice((*byte)(unsafe.Pointer(&v)), unsafe.Sizeof(v)), address)
+	return v
+}
+
+// peek answers the next block of a group; ok is false when there is none.
+func (g *group) peek() (b block, ok bool) {
+	if load[uint16](g.address+tailOffset) == g.head {
+		return block{}, false
+	}
+	return load[block](g.address + uintptr(g.head&(g.entries-1))*bufferEntryBytes), true
+}
+
+// call makes a system call that does not block, with addresses as numbers, and answers its result as an entry's.
+func call(trap, a, b, c, d, e uintptr) int32 {
+	for {
+		n, _, errno := syscall.Syscall6(trap, a, b, c, d, e, 0)
+		switch errno {
+		case 0:
+			return int32(n)
+		case unix.EINTR:
+			continue
+		}
+		return -int32(errno)
+	}
+}
+
+const again = -int32(unix.EAGAIN)
+
+func (r *request) recv() {
+	k := r.k
+	multishot := r.e.Ioprio&recvMultishot != 0
+	if k.script.LacksLimits && r.e.Optlen != 0 || !multishot && r.e.Optlen != 0 {
+		r.end(-int32(unix.EINVAL), 0)
+		return
+	}
+	g := k.groups[r.e.Group]
+	for range rounds {
+		b, ok := block{}, false
+		if g != nil {
+			b, ok = g.peek()
+		}
+		if !ok || k.fails(k.script.NoBuffers, &k.faults.NoBuffers) {
+			r.end(-int32(unix.ENOBUFS), 0)
+			return
+		}
+		size := min(b.length, r.e.Length)
+		n := call(unix.SYS_RECVFROM, uintptr(r.file), uintptr(b.address), uintptr(size), unix.MSG_DONTWAIT, 0)
+		if n == again {
+			return
+		}
+		if n <= 0 {
+			r.end(n, 0)
+			return
+		}
+		g.head++
+		flags := uint32(b.id)<<16 | cqeBuffer
+		r.left -= int(n)
+		if !multishot || r.e.Optlen != 0 && r.left <= 0 || !r.post(n, flags) {
+			r.end(n, flags)
+			return
+		}
+	}
+}
+
+// header is struct msghdr, with numbers for pointers.
+type header struct {
+	name       uintptr
+	nameLength uint32
+	vectors    uintptr
+	count      uintptr
+	control    uintptr
+	ctlLength  uintptr
+	flags      int32
+}
+
+// vector is struct iovec.
+type vector struct{ base, length uintptr }
+
+// vectors answers what a send sends.
+func (r *request) vectors() []vector {
+	switch {
+	case r.e.Opcode == abi.IORING_OP_SENDMSG:
+		h := load[header](uintptr(r.e.Address))
+		return loadVectors(h.vectors, int(h.count))
+	case r.e.Ioprio&sendVectorized != 0:
+		return loadVectors(uintptr(r.e.Address), int(r.e.Length))
+	}
+	return []vector{{uintptr(r.e.Address), uintptr(r.e.Length)}}
+}
+
+func loadVectors(address uintptr, n int) []vector {
+	vs := make([]vector, n)
+	for i := range vs {
+		vs[i] = load[vector](address + uintptr(i)*unsafe.Sizeof(vector{}))
+	}
+	return vs
+}
+
+// size is the number of bytes that a send sends.
+func (r *request) size() int { return r.total }
+
+func (r *request) send() {
+	k := r.k
+	if r.e.Ioprio&sendVectorized != 0 && k.script.LacksVectors {
+		r.end(-int32(unix.EINVAL), 0)
+		return
+	}
+	if r.vs == nil { // the vectors are free once the entry was taken
+		r.vs = r.vectors()
+		for _, v := range r.vs {
+			r.total += int(v.length)
+		}
+	}
+	now := r.e.OpFlags&unix.MSG_DONTWAIT != 0
+	n := int32(0)
+	most := r.total
+	if k.fails(k.script.ShortSend, &k.faults.ShortSends) || !now && k.fails(k.script.ShortPlainSend, &k.faults.ShortSends) {
+		most = k.rng.IntN(r.total + 1)
+	}
+	if n = r.push(most); n == 0 {
+		n = again
+	}
+	if n == again && !now {
+		return // armed
+	}
+	r.end(n, 0)
+}
+
+// push sends at most n bytes.
+func (r *request) push(n int) int32 {
+	sent := 0
+	for _, v := range r.vs {
+		size := min(int(v.length), n-sent)
+		if size <= 0 {
+			continue
+		}
+		done := call(unix.SYS_SENDTO, uintptr(r.file), v.base, uintptr(size), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0)
+		if done < 0 {
+			if sent > 0 {
+				break
+			}
+			return done
+		}
+		sent += int(done)
+		if int(done) < size {
+			break
+		}
+	}
+	return int32(sent)
+}
+
+func (r *request) accept() {
+	k := r.k
+	multishot := r.e.Ioprio&acceptMultishot != 0
+	if multishot && k.script.LacksMultishotAccept {
+		r.end(-int32(unix.EINVAL), 0)
+		return
+	}
+	for range rounds {
+		if k.fails(k.script.AcceptFails, &k.faults.AcceptFailures) {
+			r.end(-int32(unix.EMFILE), 0)
+			return
+		}
+		n := call(unix.SYS_ACCEPT4, uintptr(r.file), 0, 0, uintptr(r.e.OpFlags), 0)
+		if n == again {
+			return
+		}
+		if n < 0 || !multishot || !r.post(n, 0) {
+			r.end(n, 0)
+			return
+		}
+	}
+}
+
+func (r *request) connect() {
+	if !r.begun {
+		r.begun = true
+		n := call(unix.SYS_CONNECT, uintptr(r.file), uintptr(r.e.Address), uintptr(r.e.Offset), 0, 0)
+		if n != -int32(unix.EINPROGRESS) {
+			r.end(n, 0)
+		}
+		return
+	}
+	fds := []unix.PollFd{{Fd: int32(r.file), Events: unix.POLLOUT}}
+	if n, err := unix.Poll(fds, 0); err != nil || n == 0 {
+		return
+	}
+	errno, err := unix.GetsockoptInt(r.file, unix.SOL_SOCKET, unix.SO_ERROR)
+	if err != nil {
+		errno = int(err.(syscall.Errno))
+	}
+	r.end(-int32(errno), 0)
+}
+
+// poll reports what is there: once, or with multishot each time that something new is.
+func (r *request) poll() {
+	events := int16(r.e.OpFlags)
+	if r.e.Length&pollMultishot != 0 && isEventFD(r.file) {
+		r.pollEventFD()
+		return
+	}
+	fds := []unix.PollFd{{Fd: int32(r.file), Events: events | unmasked}}
+	if n, err := unix.Poll(fds, 0); err != nil || n == 0 {
+		return
+	}
+	mask := fds[0].Revents
+	if r.e.Length&pollMultishot == 0 {
+		r.end(int32(mask), 0)
+		return
+	}
+	if fresh := mask &^ r.mask; fresh != 0 {
+		r.mask = mask
+		if !r.post(int32(mask), 0) {
+			r.end(int32(mask), 0)
+		}
+	}
+}
+
+// pollEventFD reports each write. Nobody else reads the eventfd, so reading tells of them.
+func (r *request) pollEventFD() {
+	var p [8]byte
+	if n, err := unix.Read(r.file, p[:]); err != nil || n != len(p) {
+		return
+	}
+	if !r.post(unix.POLLIN, 0) {
+		r.end(unix.POLLIN, 0)
+	}
+}
+
+func isEventFD(fd int) bool {
+	var st unix.Stat_t
+	return unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == 0 // anonymous inodes have no type
+}
+
+func (r *request) splice() {
+	k := r.k
+	if k.fails(k.script.NoSplice, &k.faults.NoSplices) {
+		r.end(-int32(unix.EINVAL), 0)
+		return
+	}
+	offset := int64(r.e.Address)
+	n, err := unix.Splice(int(r.e.Optlen), &offset, r.file, nil, int(r.e.Length), unix.SPLICE_F_NONBLOCK)
+	if err != nil {
+		r.end(-int32(err.(syscall.Errno)), 0)
+		return
+	}
+	r.end(int32(n), 0)
+}
+
+func (r *request) read() {
+	n := call(unix.SYS_PREAD64, uintptr(r.file), uintptr(r.e.Address), uintptr(r.e.Length), uintptr(r.e.Offset), 0)
+	r.end(n, 0)
+}

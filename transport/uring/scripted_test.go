@@ -1,0 +1,69 @@
+//go:build linux
+
+package uring
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirnet/weir/internal/ring/ringtest"
+	"github.com/weirnet/weir/transport"
+	"github.com/weirnet/weir/transport/transporttest"
+)
+
+// openScripted opens a transport on a kernel whose faults begin once it is open.
+func openScripted(tb testing.TB, cfg Config, seed uint64, script ringtest.Script) (*Transport, *ringtest.Kernel) {
+	tb.Helper()
+	k := ringtest.New(seed, script)
+	tr, err := open(cfg, k)
+	require.NoError(tb, err)
+	k.Start()
+	return tr, k
+}
+
+// TestConformanceOnAScriptedKernel runs the suite of all transports while things go wrong that the contract hides.
+func TestConformanceOnAScriptedKernel(t *testing.T) {
+	small := Config{Entries: 16, CompletionEntries: 32, Blocks: 8, BlockBytes: 4096}
+	for _, tc := range []struct {
+		name   string
+		cfg    Config
+		script ringtest.Script
+	}{
+		{"no faults", Config{}, ringtest.Script{}},
+		{"an older kernel", Config{}, ringtest.Script{LacksLimits: true, LacksVectors: true, LacksMultishotAccept: true}},
+		{"multishots end", Config{}, ringtest.Script{EndMultishot: 64}},
+		{"no buffers", Config{}, ringtest.Script{NoBuffers: 64}},
+		{"late", Config{}, ringtest.Script{Late: 64}},
+		{"cancelled too late", Config{}, ringtest.Script{CancelTooLate: 128}},
+		{"submitted in parts", Config{}, ringtest.Script{PartialSubmit: 64, Again: 32, Interrupted: 32}},
+		{"overflow", small, ringtest.Script{Overflow: 64}},
+		{"short waiting sends", Config{}, ringtest.Script{ShortPlainSend: 128}},
+		{"no splice", Config{}, ringtest.Script{NoSplice: 64}},
+		{"everything", small, ringtest.Script{
+			EndMultishot: 16, NoBuffers: 16, Late: 16, CancelTooLate: 64, PartialSubmit: 16, Again: 8, Interrupted: 8, Overflow: 16,
+			ShortPlainSend: 64, NoSplice: 32,
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			block := tc.cfg.BlockBytes
+			if block == 0 {
+				block = 16 << 10
+			}
+			seed := uint64(1)
+			transporttest.Run(t, transporttest.Factory{
+				Name: fmt.Sprintf("uring on ringtest, seed %d", seed),
+				Open: func(tb testing.TB, n int) []transport.Transport {
+					trs := make([]transport.Transport, n)
+					for i := range trs {
+						trs[i], _ = openScripted(tb, tc.cfg, seed+uint64(i), tc.script)
+					}
+					return trs
+				},
+				Features:   transporttest.All(),
+				BlockBytes: block,
+			})
+		})
+	}
+}
