@@ -198,6 +198,29 @@ func TestAWatchArmedBeforeTheEndSeesIt(t *testing.T) {
 	require.ErrorIs(t, recv.err, io.EOF)
 }
 
+// TestAWatchArmedBeforeALeftoverEndSeesIt arms the watch between the epoll_wait that found the end and its receive.
+func TestAWatchArmedBeforeALeftoverEndSeesIt(t *testing.T) {
+	f := open(t, Config{ReceivesPerWait: 1})
+	handles, peers := f.connections(2, transport.ListenConfig{})
+	first, second := f.recv(handles[0], 10), f.recv(handles[1], 10)
+	f.wait(0) // both are in epoll, which reports in the order of arrival
+	_, err := peers[0].Write([]byte("x"))
+	require.NoError(t, err)
+	f.readable(handles[0], 1)
+	require.NoError(t, peers[1].(*net.TCPConn).CloseWrite())
+	poll := []unix.PollFd{{Fd: f.tr.sockets.lookup(handles[1]).fd, Events: unix.POLLIN}}
+	require.Eventually(t, func() bool {
+		n, err := unix.Poll(poll, 0)
+		return err == nil && n == 1
+	}, patience, time.Millisecond)
+	f.wait(-1)
+	require.True(t, first.n == 1 && !second.done)
+	watch := f.submit(transport.Op{Kind: transport.WatchClose, Handle: handles[1]})
+	f.done(second, watch)
+	require.ErrorIs(t, second.err, io.EOF)
+	require.NoError(t, watch.err)
+}
+
 func TestAHungSocketComesBackWithItsDataWhenReceivedFrom(t *testing.T) {
 	for _, rst := range []bool{false, true} {
 		t.Run(fmt.Sprintf("reset=%v", rst), func(t *testing.T) {
