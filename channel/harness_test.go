@@ -141,7 +141,6 @@ type probe struct {
 	active   int
 	inactive int
 	cause    error
-	errs     []error
 
 	onActive   func(ctx *pipeline.Context) error
 	onRead     func(ctx *pipeline.Context, b []byte) error
