@@ -84,6 +84,16 @@ func TestErrorAtTheTailClosesTheChannelWithItsCause(t *testing.T) {
 	assert.Equal(t, errTest, ch.TakeError())
 }
 
+func TestWhatWasWrittenBeforeAnErrorIsSent(t *testing.T) {
+	ch := pipelinetest.New(t, wrap("[]"), onRead(func(ctx *pipeline.Context, _ any) error {
+		check(ctx.WriteBytes([]byte("sorry")))
+		return errTest
+	}))
+	ch.WriteInbound("x")
+	assert.Equal(t, "[sorry]", ch.OutboundString())
+	assert.Equal(t, errTest, ch.TakeError())
+}
+
 func TestOutboundErrorGoesToTheCaller(t *testing.T) {
 	ch := newBare(failing{}, onError(func(*pipeline.Context, error) error {
 		t.Error("outbound errors are the caller's")

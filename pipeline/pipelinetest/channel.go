@@ -89,7 +89,6 @@ type Channel struct {
 	resumeDue    bool
 	finishDue    bool
 	closeEntered bool
-	wasActive    bool
 	cause        error
 	timers       []*timer // of handlers
 	closing      *timer
@@ -179,7 +178,7 @@ func (c *Channel) Activate() {
 		if c.state != stateOpen {
 			return
 		}
-		c.state, c.wasActive = stateActive, true
+		c.state = stateActive
 		c.pipe.FireActive()
 		c.dirty = true
 	})
@@ -350,9 +349,7 @@ func (c *Channel) finish() {
 	c.dropOutput()
 	c.failFlushed()
 	c.post.finish()
-	if c.wasActive {
-		c.pipe.FireInactive()
-	}
+	c.pipe.FireInactive()
 	c.pipe.RemoveAll()
 	close(c.post.done)
 	c.failFlushed() // asked for by the last handlers

@@ -131,6 +131,19 @@ func TestManualLoopTurnsOnlyInRunTasks(t *testing.T) {
 	assert.Zero(t, ch.RunTasks())
 }
 
+func TestInputBetweenResumeAndItsTaskWaitsForIt(t *testing.T) {
+	r := &recorder{}
+	ch := pipelinetest.NewConfig(t, pipelinetest.Config{Manual: true}, pipelinetest.Named("r", r))
+	ch.RunTasks()
+	r.take()
+	ch.Context("r").Pause()
+	ch.Context("r").Resume()
+	ch.WriteInbound("a")
+	assert.Empty(t, r.take())
+	ch.RunTasks()
+	assert.Equal(t, []string{"resume", "read a", "complete"}, r.take())
+}
+
 func TestResumeTaskFindsReadingPausedAgain(t *testing.T) {
 	r := &recorder{}
 	ch := pipelinetest.NewConfig(t, pipelinetest.Config{Manual: true}, pipelinetest.Named("r", r))
@@ -368,6 +381,23 @@ func TestEventsThatNobodyHandlesAreRecorded(t *testing.T) {
 	ch.Do(func() { ch.Pipeline().FireEvent("e"); ch.Pipeline().FireEvent(1) })
 	assert.Equal(t, []any{"e", 1}, ch.Events())
 	assert.Empty(t, ch.Events())
+}
+
+func TestWhatAFlushHandlerWritesGoesOutWithTheFlush(t *testing.T) {
+	flushes := 0
+	ch := pipelinetest.New(t, onFlush(func(ctx *pipeline.Context) error {
+		flushes++
+		if err := ctx.WriteBytes([]byte("<")); err != nil {
+			return err
+		}
+		if err := ctx.Flush(); err != nil {
+			return err
+		}
+		return ctx.WriteBytes([]byte(">"))
+	}), pipelinetest.Named("r", &recorder{}))
+	ch.Do(func() { require.NoError(t, ch.Context("r").Write("x")) })
+	assert.Equal(t, "x<>", ch.OutboundString())
+	assert.Equal(t, 1, flushes, "and asks for no other")
 }
 
 func TestWriteInboundSplit(t *testing.T) {

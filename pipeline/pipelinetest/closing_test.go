@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirnet/weir/buffer"
 	"github.com/weirnet/weir/pipeline"
 	"github.com/weirnet/weir/pipeline/pipelinetest"
 )
@@ -30,6 +31,65 @@ func TestCloseSendsWhatIsQueued(t *testing.T) {
 	assert.True(t, ch.Closed())
 	assert.Equal(t, []string{"inactive <nil>", "removed"}, r.take())
 	assert.Equal(t, "abc", ch.OutboundString())
+}
+
+func TestCallbacksRunBeforeInactive(t *testing.T) {
+	r := &recorder{}
+	ch := pipelinetest.NewConfig(t, pipelinetest.Config{Stalled: true}, pipelinetest.Named("r", r))
+	r.take()
+	ch.Do(func() {
+		ctx := ch.Context("r")
+		require.NoError(t, ctx.Write("abc"))
+		ctx.Flushed(func(err error) { r.note("flushed %v", err) })
+		require.NoError(t, ctx.Ref().Execute(func(*pipeline.Context) { r.note("posted") }))
+		ctx.Abort(errTest)
+	})
+	log := r.take()
+	assert.ElementsMatch(t, []string{"flushed pipeline: channel closed: test error", "posted"}, log[:2])
+	assert.Equal(t, []string{"inactive test error", "removed"}, log[2:])
+}
+
+func TestAbortDoesNotDenyWhatTheKernelHas(t *testing.T) {
+	ch := pipelinetest.New(t, pipelinetest.Named("r", &recorder{}))
+	var got []error
+	ch.Do(func() {
+		ctx := ch.Context("r")
+		require.NoError(t, ctx.Write("abc"))
+		require.NoError(t, ctx.Flush())
+		ctx.Flushed(func(err error) { got = append(got, err) })
+		ctx.Abort(errTest)
+	})
+	assert.Equal(t, []error{nil}, got)
+	assert.Equal(t, "abc", ch.OutboundString())
+}
+
+// gatherer keeps what is written until it is flushed, behind an encoder.
+type gatherer struct{ kept []byte }
+
+func (g *gatherer) Write(_ *pipeline.Context, msg any) error {
+	g.kept = append(g.kept, msg.(*buffer.Buf).Bytes()...)
+	return nil
+}
+
+func (g *gatherer) Flush(ctx *pipeline.Context) error {
+	err := ctx.WriteBytes([]byte("["), g.kept, []byte("]"))
+	g.kept = nil
+	if err != nil {
+		return err
+	}
+	return ctx.Flush()
+}
+
+func TestCloseForAnErrorSendsWhatHandlersKeep(t *testing.T) {
+	ch := pipelinetest.New(t, &gatherer{}, onRead(func(ctx *pipeline.Context, _ any) error {
+		if err := ctx.WriteBytes([]byte("sorry")); err != nil {
+			return err
+		}
+		return errTest
+	}))
+	ch.WriteInbound("x")
+	assert.Equal(t, "[sorry]", ch.OutboundString())
+	assert.Equal(t, errTest, ch.TakeError())
 }
 
 func TestCloseIsBoundedWhateverThePeerDoes(t *testing.T) {

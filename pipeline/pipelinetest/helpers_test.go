@@ -76,14 +76,16 @@ func (r *recorder) HandlerRemoved(*pipeline.Context) error {
 	return nil
 }
 
-// onRead, onActive and grant are handlers made of a function.
+// onRead, onActive, onFlush and grant are handlers made of a function.
 type (
 	onRead   func(*pipeline.Context, any) error
 	onActive func(*pipeline.Context) error
+	onFlush  func(*pipeline.Context) error
 	grant    func() (int, time.Duration)
 )
 
 func (f onRead) ChannelRead(ctx *pipeline.Context, msg any) error        { return f(ctx, msg) }
+func (f onFlush) Flush(ctx *pipeline.Context) error                      { return f(ctx) }
 func (f onActive) ChannelActive(ctx *pipeline.Context) error             { return f(ctx) }
 func (f grant) ReadGrant(*pipeline.Context) (n int, retry time.Duration) { return f() }
 
