@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -312,6 +314,11 @@ func (h *logCatcher) all() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return append([]string(nil), h.lines...)
+}
+
+// told is all without the line about the raw place, which depends on GOMAXPROCS.
+func (h *logCatcher) told() []string {
+	return slices.DeleteFunc(h.all(), func(line string) bool { return strings.Contains(line, "Go's scheduler") })
 }
 
 type boundCatcher struct {

@@ -65,7 +65,7 @@ func TestPanicClosesItsCompleterAndTheTurnGoesOn(t *testing.T) {
 			require.Len(t, bad.panics, 1)
 			assert.Empty(t, good.panics)
 			assert.Contains(t, bad.stacks[0], "loop_test.", "the stack shows who panicked")
-			assert.Empty(t, l.out.all(), "the completer logs it, with the handler's name")
+			assert.Empty(t, l.out.told(), "the completer logs it, with the handler's name")
 		})
 	}
 }
@@ -91,7 +91,7 @@ func TestPanicWithoutAnOwnerIsCountedAndLogged(t *testing.T) {
 	l.once(t)
 	assert.Equal(t, []string{"next task"}, l.log.take())
 	assert.Equal(t, uint64(2), l.Stats().Panics)
-	lines := l.out.all()
+	lines := l.out.told()
 	require.Len(t, lines, 2)
 	for _, line := range lines {
 		assert.Contains(t, line, "ERROR panic in a callback without an owner loop=test panic=boom")
@@ -210,7 +210,7 @@ func TestGoexitEndsTheLoopAndSurfacesFromWait(t *testing.T) {
 			err = g.Wait()
 			require.ErrorIs(t, err, loop.ErrGoexit)
 			require.ErrorContains(t, err, "name-0")
-			logged := l.out.all()
+			logged := l.out.told()
 			require.NotEmpty(t, logged)
 			assert.Contains(t, logged[len(logged)-1], "ERROR the loop ends: a callback called runtime.Goexit")
 			assert.Contains(t, logged[len(logged)-1], "runtime.Goexit()\n", "the stack shows who called it")

@@ -77,7 +77,7 @@ func (l *Loop) endStep() {
 			e.left, e.sweep = l.registered, 1
 		}
 	case endForsake:
-		if e.left > 0 {
+		if e.left > 0 && l.usable { // else they could not
 			l.log.Warn("completers that did not close when the loop stopped", "count", e.left)
 		}
 		l.finishTurn()
