@@ -17,8 +17,10 @@ func (*panicker) ChannelRead(*pipeline.Context, any) error { panic("boom") }
 type valuePanicker struct{ pass }
 
 func (valuePanicker) ChannelRead(*pipeline.Context, any) error {
-	var m map[string]int
-	m["x"] = 1 // a run-time error
+	var numbers []int
+	for i := range 3 {
+		numbers[i] = i // a run-time error
+	}
 	return nil
 }
 

@@ -25,7 +25,6 @@ type model struct {
 	next   func() int // the next byte of the script; negative: the end
 	got    []string
 	depth  int
-	stops  int // StopReading − StartReading, as counted by the channel
 }
 
 // member is a handler of the model; kinds says which of the interfaces below it has.
