@@ -52,7 +52,8 @@ func (c *Context) Pending() int { return c.p.ch.Pending() }
 func (c *Context) Writable() bool { return c.p.Writable() }
 
 // SetWritable is this Context's say: with false, Writable is false whatever the others say. A change of the whole reaches
-// the WritabilityHandlers at the end of the turn. A removed Context has no say.
+// the WritabilityHandlers at the end of the turn, also when it was undone by then: somebody may have looked in between. A
+// removed Context has no say.
 func (c *Context) SetWritable(writable bool) {
 	if c.state&stateRemoved != 0 {
 		return

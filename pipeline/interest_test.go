@@ -273,7 +273,11 @@ func TestWritableIsTheConjunctionOfAllSays(t *testing.T) {
 	step("pending as well", func() { a.Hold(257) }, false, "")
 	step("b on", func() { b.SetWritable(true) }, false, "")
 	step("pending gone", func() { a.Hold(-257) }, true, "true")
-	step("off and on in one turn", func() { a.SetWritable(false); a.SetWritable(true) }, true, "")
+	step("off and on in one turn", func() {
+		a.SetWritable(false)
+		assert.False(t, a.Writable(), "who looks now waits to be told")
+		a.SetWritable(true)
+	}, true, "true")
 }
 
 func TestWritabilityEventNeverRunsInsideTheCallThatCausesIt(t *testing.T) {

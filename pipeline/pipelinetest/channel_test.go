@@ -205,6 +205,19 @@ func TestStalledPeerAndWatermarks(t *testing.T) {
 	assert.Equal(t, "on", ch.OutboundString())
 }
 
+func TestUnwritableForAPartOfATurnIsTold(t *testing.T) {
+	r := &recorder{}
+	ch := pipelinetest.NewConfig(t, pipelinetest.Config{WriteHighBytes: 10, WriteLowBytes: 5}, pipelinetest.Named("r", r))
+	r.take()
+	ch.Do(func() {
+		require.NoError(t, ch.Context("r").Write(make([]byte, 11)))
+		assert.False(t, ch.Writable(), "who looks now waits to be told")
+	})
+	assert.Equal(t, []string{"writable true"}, r.take())
+	ch.Do(func() { require.NoError(t, ch.Context("r").Write(make([]byte, 10))) })
+	assert.Empty(t, r.take())
+}
+
 func TestSetPendingPlaysAStalledPeer(t *testing.T) {
 	r := &recorder{}
 	ch := pipelinetest.NewConfig(t, pipelinetest.Config{WriteHighBytes: 10, WriteLowBytes: 5}, pipelinetest.Named("r", r))

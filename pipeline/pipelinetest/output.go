@@ -44,6 +44,7 @@ type output struct {
 	finSent   bool
 	below     bool
 	told      bool
+	dipped    bool // Writable was false since then: who looked at it waits to be told
 }
 
 // flushed is a callback that waits for a position in the stream.
@@ -306,14 +307,16 @@ func (c *Channel) judgePending() {
 	switch n := c.Pending(); {
 	case o.below && n > c.cfg.WriteHighBytes, !o.below && n < c.cfg.WriteLowBytes:
 		o.below = !o.below
+		o.dipped = o.dipped || !o.below
 		c.dirty = true
 	}
 }
 
 func (c *Channel) tellWritability() {
 	c.judgePending()
-	if now := c.pipe.Writable(); now != c.out.told && c.state == stateActive {
-		c.out.told = now
+	o := &c.out
+	if now := c.pipe.Writable(); c.state == stateActive && (now != o.told || now && o.dipped) {
+		o.told, o.dipped = now, false
 		c.pipe.FireWritabilityChanged()
 	}
 }

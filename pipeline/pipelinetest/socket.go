@@ -141,7 +141,10 @@ func (s socket) Writable() bool {
 }
 
 // WritabilityMayHaveChanged makes the end of the turn look.
-func (s socket) WritabilityMayHaveChanged() { s.c.dirty = true }
+func (s socket) WritabilityMayHaveChanged() {
+	s.c.out.dipped = s.c.out.dipped || !s.c.pipe.Writable()
+	s.c.dirty = true
+}
 
 // Dirty makes the end of the turn flush.
 func (s socket) Dirty() {
