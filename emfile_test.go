@@ -49,13 +49,17 @@ func serveWithFewDescriptors(kind weir.Kind) error {
 			fmt.Println("accept:", errors.Is(err, syscall.EMFILE), err)
 		},
 	}
-	addr, err := srv.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
+	if _, err := srv.Listen("tcp", "127.0.0.1:0"); err != nil { // opens what the loop needs
 		return err
 	}
-	limit := syscall.Rlimit{Max: uint64(openDescriptors() - 1 + spareDescriptors)} // one is that of counting
+	// One is that of counting, and one is for another listener: io_uring looks at the limit when the accept is armed.
+	limit := syscall.Rlimit{Max: uint64(openDescriptors() - 1 + 1 + spareDescriptors)}
 	limit.Cur = limit.Max
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return err
+	}
+	addr, err := srv.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
 		return err
 	}
 	fmt.Println(addr)

@@ -47,6 +47,9 @@ type part struct {
 	ready    []*member                     // those of them to be written to, in turn
 	looks    []*member                     // those parked this turn whose writable event is not sure to come
 	timer    *loop.Timer
+	// view is what a member is given: who holds a Buf shares its indexes with all who do, and a channel that sends a part
+	// of it moves them, so that each needs a view of its own.
+	view buffer.Buf
 }
 
 // entry is a message of the log.
@@ -267,9 +270,6 @@ func (p *part) rescue(m *member) {
 
 // write gives m what it has yet to get, while it is writable, and answers how many writes that was.
 func (p *part) write(m *member, most int) (writes int) {
-	// Who holds a Buf shares its indexes with all who do, and a channel that sends a part of it moves them: each gets
-	// a view of its own.
-	var view buffer.Buf
 	for !m.gone && m.next < p.oldest+uint64(len(p.log)) && writes < most && m.ctx.Writable() {
 		e := p.log[m.next-p.oldest]
 		if e.hasExcept && m.ctx.ID() == e.except {
@@ -279,7 +279,7 @@ func (p *part) write(m *member, most int) (writes int) {
 		writes++
 		buf := e.buf.RetainForTurn() // the log may let go of it
 		p.pass(m)
-		err := m.ctx.Write(buf.Scratch(&view, 0, len(e.bytes)))
+		err := m.ctx.Write(buf.Scratch(&p.view, 0, len(e.bytes)))
 		buf.Release()
 		if err != nil && m.ctx.Open() {
 			m.ctx.FireError(err)

@@ -3,11 +3,13 @@ package weir
 import (
 	"github.com/weirnet/weir/transport"
 	"github.com/weirnet/weir/transport/epoll"
+	"github.com/weirnet/weir/transport/uring"
 )
 
 // transports are the transports of this system, in the order in which Auto tries them.
 func transports() []opener {
 	return []opener{
+		{kind: Uring, open: func(raw bool) (transport.Transport, error) { return uring.Open(uring.Config{Raw: raw}) }},
 		{kind: Epoll, open: func(raw bool) (transport.Transport, error) { return epoll.Open(epoll.Config{Raw: raw}) }},
 	}
 }
