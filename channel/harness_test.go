@@ -28,6 +28,7 @@ type pair struct {
 	serverConfig   channel.Config
 	clientConfig   channel.Config
 	stepped        int
+	sends          *recorder // of the client's loop
 }
 
 const address = "10.0.0.1:7000"
@@ -45,7 +46,10 @@ func newSeededPair(t *testing.T, seed uint64, world sim.Config) *pair {
 
 func (p *pair) loop() *loop.Loop {
 	l, err := loop.New(loop.Config{
-		Open:   func(bool) (transport.Transport, error) { return p.world.Open(), nil },
+		Open: func(bool) (transport.Transport, error) {
+			p.sends = &recorder{Transport: p.world.Open()}
+			return p.sends, nil
+		},
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(p.t, err)

@@ -210,19 +210,15 @@ func (q *poster) doRun() {
 	}
 }
 
-// finish runs what was accepted and refuses everything from now on.
+// finish refuses everything from now on and runs what was accepted. In this order: a task that posts itself again must not
+// keep the channel from finishing.
 func (q *poster) finish() {
-	for {
-		q.doRun()
-		q.mu.Lock()
-		if len(q.queue) == 0 {
-			q.closed = true
-			q.mu.Unlock()
-			return
-		}
-		q.take()
-		q.mu.Unlock()
-	}
+	q.doRun()
+	q.mu.Lock()
+	q.closed = true
+	q.take()
+	q.mu.Unlock()
+	q.doRun()
 }
 
 // publish tells the Refs what is pending now and lets waiting writers try again.

@@ -67,6 +67,7 @@ type writing struct {
 	sending bool
 	stalled bool // the peer was slow since the queue was last empty
 	flush   bool // the end of this turn is to flush
+	flushed bool // the flush has come through the flush handlers
 	told    bool // what the handlers know of Writable
 	dipped  bool // Writable has been false since
 }
@@ -243,23 +244,30 @@ func (c *Channel) seal() {
 
 // Flush sends what is queued now.
 func (c *Channel) Flush() {
-	if c.state == stateActive && !c.closeSent {
+	c.out.flushed = true
+	if c.state == stateActive {
 		c.startSend()
 	}
 }
 
 // endTurnFlush is the flush that nobody needs to ask for.
 func (c *Channel) endTurnFlush() {
-	if !c.out.flush {
+	o := &c.out
+	if !o.flush {
 		return
 	}
-	c.out.flush = false
-	c.pipe.FlushOuts()
+	more := !c.pipe.FlushOuts()
 	if c.pipe.HasFlushHandlers() {
+		o.flushed = false
 		c.pipe.FireFlush()
-		return
+	} else {
+		o.flushed = true
 	}
-	c.startSend()
+	// What was written on the way is part of this flush: a handler that writes at each flush must not cause another.
+	o.flush = more
+	if o.flushed {
+		c.startSend()
+	}
 }
 
 // Dirty makes the end of this turn call Pipeline.FlushOuts.
