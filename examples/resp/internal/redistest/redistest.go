@@ -2,6 +2,7 @@
 package redistest
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -12,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirnet/weir/buffer"
 	"github.com/weirnet/weir/handlers/codec"
 	"github.com/weirnet/weir/handlers/codec/resp"
 	"github.com/weirnet/weir/internal/testenv"
@@ -65,7 +65,7 @@ func Start(t testing.TB) (socket string) {
 		c, err := Dial(socket)
 		if err == nil {
 			defer c.Close()
-			if v, _, err := c.Do("DEBUG", "SET-ACTIVE-EXPIRE", "0"); err != nil || string(v.Bytes) != "OK" {
+			if v, err := c.Do("DEBUG", "SET-ACTIVE-EXPIRE", "0"); err != nil || string(v.Bytes) != "OK" {
 				t.Fatalf("redis-server does not take DEBUG: %v %v", v, err)
 			}
 			return socket
@@ -85,6 +85,9 @@ func Start(t testing.TB) (socket string) {
 // Conn is a client's connection. It belongs to one goroutine.
 type Conn struct {
 	net.Conn
+	// Split, when set, is asked how long the next piece is that Exchange writes.
+	Split func() int
+
 	in     []byte
 	done   int // bytes of in that are replies already answered
 	parser *resp.ValueParser
@@ -106,17 +109,41 @@ func NewConn(c net.Conn) (*Conn, error) {
 }
 
 // Do sends one request and waits for its reply.
-func (c *Conn) Do(args ...string) (*resp.Value, []byte, error) {
-	b := buffer.New(256)
-	list := make([][]byte, len(args))
-	for i, a := range args {
-		list[i] = []byte(a)
+func (c *Conn) Do(args ...string) (*resp.Value, error) {
+	if _, err := c.Write(arrayWire(args)); err != nil {
+		return nil, err
 	}
-	resp.AppendCommand(b, list...)
-	if _, err := c.Write(b.Bytes()); err != nil {
-		return nil, nil, err
+	v, _, err := c.Reply()
+	return v, err
+}
+
+// Exchange implements Server. It reads while it writes: the peer may stop reading when nobody reads its replies.
+func (c *Conn) Exchange(wire []byte, requests int) (replies [][]byte, err error) {
+	sent := make(chan error, 1)
+	go func() { sent <- c.send(wire) }()
+	for range requests {
+		_, reply, err := c.Reply()
+		if err != nil {
+			return nil, err
+		}
+		replies = append(replies, bytes.Clone(reply))
 	}
-	return c.Reply()
+	return replies, <-sent
+}
+
+// send writes in pieces, when Split is set, so that the peer may get them one by one.
+func (c *Conn) send(wire []byte) error {
+	for len(wire) > 0 {
+		n := len(wire)
+		if c.Split != nil {
+			n = min(n, max(1, c.Split()))
+		}
+		if _, err := c.Write(wire[:n]); err != nil {
+			return err
+		}
+		wire = wire[n:]
+	}
+	return nil
 }
 
 // Reply waits for the next reply and answers it, and its bytes; both are valid until the next call.

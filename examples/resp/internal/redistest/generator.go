@@ -1,4 +1,4 @@
-package command
+package redistest
 
 import (
 	"fmt"
@@ -20,6 +20,8 @@ func newGenerator(seed uint64) *generator { return &generator{Rand: rand.New(ran
 // forms are the commands, and what their arguments are: k a key, v a value, m one of few members, i an integer, n a small
 // one, t a time to live, o options of SET, x conditions of EXPIRE, p a pattern, d a database, lower-case words themselves;
 // what is behind … may be repeated.
+//
+//weir:immutable data
 var forms = []string{
 	"PING", "PING v", "ECHO v", "SET k v", "SET k i", "SET k v o", "SET k v o o", "GET k", "GETSET k v", "DEL k … k", "EXISTS k … k",
 	"INCR k", "DECR k", "INCRBY k i", "DECRBY k i", "MSET k v … k v", "MGET k … k", "APPEND k v", "STRLEN k",
@@ -30,7 +32,10 @@ var forms = []string{
 	"INFO", "INFO v", "CONFIG GET c", "CONFIG GET c c", "CONFIG v", "COMMAND", "COMMAND COUNT", "COMMAND v", "SELECT d", "v … v",
 }
 
+//weir:immutable data
 var (
+	databases   = []string{"0", "1", "15"}
+	selections  = []string{"0", "0", "0", "1", "15", "16", "-1", "x", "2147483648"}
 	keyNames    = []string{"a", "b", "c", "d", "key:1", "key:2", "key:10", "", "A", "\xff\x00\r\n", "[x]", "*"}
 	members     = []string{"m1", "m2", "m3", "m4", "m5", "m6", "", "\x00", "\r\n", "12"}
 	integers    = []string{"0", "1", "-1", "2", "10", "100", "-100", "9223372036854775807", "-9223372036854775808", "9223372036854775806", "-9223372036854775807"}
@@ -104,7 +109,7 @@ func (g *generator) word(w string) []string {
 	case "c":
 		return []string{pick(g, settings)}
 	case "d":
-		return []string{[]string{"0", "0", "0", "1", "15", "16", "-1", "x", "2147483648"}[g.IntN(9)]}
+		return []string{pick(g, selections)}
 	}
 	return []string{w}
 }
@@ -188,12 +193,15 @@ func (g *generator) wire(args []string) []byte {
 	if g.IntN(10) == 0 {
 		return []byte(inlineWire(g, args))
 	}
-	list := make([][]byte, len(args))
-	for i, a := range args {
-		list[i] = []byte(a)
-	}
+	return arrayWire(args)
+}
+
+func arrayWire(args []string) []byte {
 	b := buffer.New(256)
-	resp.AppendCommand(b, list...)
+	resp.AppendArrayHeader(b, len(args))
+	for _, a := range args {
+		resp.AppendBulkString(b, a)
+	}
 	return b.Bytes()
 }
 

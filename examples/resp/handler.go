@@ -1,0 +1,67 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/weirnet/weir/examples/resp/internal/command"
+	"github.com/weirnet/weir/handlers/codec/resp"
+	"github.com/weirnet/weir/pipeline"
+)
+
+// handler runs the requests of one client. It belongs to its channel's loop.
+type handler struct {
+	session *command.Session
+}
+
+var (
+	_ pipeline.ReadHandler        = (*handler)(nil)
+	_ pipeline.WritabilityHandler = (*handler)(nil)
+	_ pipeline.ErrorHandler       = (*handler)(nil)
+	_ pipeline.RemovedHandler     = (*handler)(nil)
+)
+
+// ChannelRead answers a request. A client that does not read its replies gets no more of its requests read: what it has
+// sent already stays in the decoder and in the kernel, and its replies stay few.
+func (h *handler) ChannelRead(ctx *pipeline.Context, msg any) error {
+	request, ok := msg.(*resp.Command)
+	if !ok {
+		return fmt.Errorf("resp: %T is not a request", msg)
+	}
+	if h.session.Execute(request.Args, ctx.Out()) {
+		return ctx.Close()
+	}
+	if !ctx.Writable() {
+		ctx.Pause()
+	}
+	return nil
+}
+
+// ChannelWritabilityChanged goes on when the client has caught up.
+func (h *handler) ChannelWritabilityChanged(ctx *pipeline.Context) error {
+	if ctx.Writable() {
+		ctx.Resume()
+	} else {
+		ctx.Pause()
+	}
+	ctx.FireWritabilityChanged()
+	return nil
+}
+
+// ErrorCaught tells a client what is wrong with its bytes, as Redis does, and closes.
+func (h *handler) ErrorCaught(ctx *pipeline.Context, err error) error {
+	var wrong *resp.ProtocolError
+	if !errors.As(err, &wrong) {
+		return err
+	}
+	if err := resp.AppendError(ctx.Out(), wrong.Reply()); err != nil {
+		return err
+	}
+	return ctx.Close()
+}
+
+// HandlerRemoved counts the client out.
+func (h *handler) HandlerRemoved(*pipeline.Context) error {
+	h.session.Close()
+	return nil
+}
