@@ -319,3 +319,33 @@ func TestDialCanBeCanceled(t *testing.T) {
 		require.LessOrEqual(t, p.client.Transport().Stats().Open, 0)
 	}
 }
+
+// lastWords writes something before the channel closes.
+type lastWords struct{}
+
+func (lastWords) Close(ctx *pipeline.Context) error {
+	if err := ctx.Write("bye"); err != nil {
+		return err
+	}
+	return ctx.Close()
+}
+
+func TestOrderlyClosesThatNobodyAskedForGoThroughTheCloseHandlers(t *testing.T) {
+	for _, how := range []string{"peer", "shutdown"} {
+		t.Run(how, func(t *testing.T) {
+			p := newPair(t, sim.Config{})
+			server := &probe{}
+			p.listen(func() []any { return []any{server} })
+			client := &probe{}
+			c := p.dial(client, lastWords{})
+			p.until("both are active", func() bool { return client.active == 1 && server.active == 1 })
+			if how == "peer" {
+				require.NoError(t, server.ctx.CloseWrite())
+			} else {
+				c.Shutdown()
+			}
+			p.until("both are closed", func() bool { return len(p.closed) == 2 })
+			assert.Equal(t, "bye", server.got.String())
+		})
+	}
+}

@@ -2,8 +2,8 @@ package pipeline_test
 
 import (
 	"fmt"
+	"reflect"
 	"testing"
-	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 
@@ -14,8 +14,8 @@ import (
 
 func TestContextStaysSmall(t *testing.T) {
 	// One for each handler of each connection: 96 bytes are a size class of Go's allocator.
-	assert.LessOrEqual(t, unsafe.Sizeof(pipeline.Context{}), uintptr(96))
-	assert.LessOrEqual(t, unsafe.Sizeof(pipeline.Pipeline{}), uintptr(320))
+	assert.LessOrEqual(t, reflect.TypeFor[pipeline.Context]().Size(), uintptr(96))
+	assert.LessOrEqual(t, reflect.TypeFor[pipeline.Pipeline]().Size(), uintptr(320))
 }
 
 // framer writes a length before what passes, from scratch memory on its stack.

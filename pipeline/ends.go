@@ -90,11 +90,13 @@ func (p *Pipeline) uncaught(err error) {
 }
 
 // unanswered is what becomes of a question to the handlers that came through to the tail: if it came while it was asked,
-// the asker learns it; if a handler passed it on later, the channel closes now.
+// the asker learns it; if a handler passed it on later, the channel closes now, through the CloseHandlers.
 func (p *Pipeline) unanswered(firing, reached pipelineState) {
 	if p.state&firing != 0 {
 		p.state |= reached
 		return
 	}
-	p.ch.Close(nil)
+	if err := p.Close(); err != nil {
+		p.ch.Close(err)
+	}
 }

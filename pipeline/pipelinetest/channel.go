@@ -251,9 +251,16 @@ func (c *Channel) Shutdown() {
 		switch {
 		case c.state == stateActive && c.pipe.FireShutdown():
 		case c.Open():
-			socket{c}.Close(nil)
+			c.closeOrderly()
 		}
 	})
+}
+
+// closeOrderly closes because nobody objects, through the CloseHandlers.
+func (c *Channel) closeOrderly() {
+	if err := c.pipe.Close(); err != nil {
+		socket{c}.Close(err)
+	}
 }
 
 // TakeError answers the error that reached the end of the pipeline and closed the channel, nil when none did; Finish then

@@ -210,3 +210,35 @@ func TestShutdownAsksTheHandlersFirst(t *testing.T) {
 	assert.True(t, ch.Closed())
 	ch.Shutdown()
 }
+
+// lastWords writes something before the channel closes.
+type lastWords struct{}
+
+func (lastWords) Close(ctx *pipeline.Context) error {
+	if err := ctx.Write("bye"); err != nil {
+		return err
+	}
+	return ctx.Close()
+}
+
+// onward passes on what it is asked.
+type onward struct{}
+
+func (onward) ChannelReadClosed(ctx *pipeline.Context) error { ctx.FireReadClosed(); return nil }
+func (onward) ChannelShutdown(ctx *pipeline.Context) error   { ctx.FireShutdown(); return nil }
+
+func TestOrderlyClosesThatNobodyAskedForGoThroughTheCloseHandlers(t *testing.T) {
+	for name, end := range map[string]func(*pipelinetest.Channel){
+		"peer":     func(c *pipelinetest.Channel) { c.PeerClose() },
+		"shutdown": func(c *pipelinetest.Channel) { c.Shutdown() },
+	} {
+		for _, handlers := range [][]any{{lastWords{}}, {lastWords{}, onward{}}} {
+			c := pipelinetest.New(t, handlers...)
+			end(c)
+			c.RunTasks()
+			assert.Equal(t, "bye", string(c.Outbound()), "%s, %d handlers", name, len(handlers))
+			assert.False(t, c.Open())
+			c.Finish()
+		}
+	}
+}

@@ -239,7 +239,7 @@ func (c *Channel) endInput(err error) {
 	}
 	c.in.closed = true
 	if !c.pipe.FireReadClosed() {
-		socket{c}.Close(nil)
+		c.closeOrderly()
 		return
 	}
 	c.closeWhenBothClosed()
