@@ -98,6 +98,18 @@ func TestASmallSendBufferLosesAndRepeatsNothing(t *testing.T) {
 	require.EqualValues(t, len(want), f.tr.Stats().Sent)
 }
 
+func TestAShortSendIsNotTriedAgainBeforeThereIsRoom(t *testing.T) {
+	f := open(t, Config{})
+	handles, _ := f.connections(1, transport.ListenConfig{
+		Network: "tcp", Address: "127.0.0.1:0", Socket: transport.SocketConfig{SendBufferBytes: 50_000},
+	})
+	send := f.send(handles[0], make([]byte, 1<<20))
+	require.EqualValues(t, 1, f.tr.Stats().ShortSends)
+	require.EqualValues(t, 1, f.tr.Counters().Sends)
+	f.wait(0)
+	require.True(t, send.n > 0 && !send.done)
+}
+
 func TestAMebibyteBothWaysInRandomSizes(t *testing.T) {
 	f := open(t, Config{})
 	h, peer := f.connection()

@@ -97,6 +97,16 @@ func TestNoHandleIsEverZero(t *testing.T) {
 	require.Nil(t, tab.lookup(last))
 }
 
+func TestASlotThatListsNameKnowsItWhenItIsUsedAgain(t *testing.T) {
+	tab := newTable()
+	s := tab.add(1, flagListener)
+	s.flags |= flagDirty | flagResuming | flagHung | flagEOF
+	tab.remove(s)
+	again := tab.add(2, flagConnecting)
+	require.Same(t, s, again)
+	require.Equal(t, flagOpen|flagConnecting|flagDirty|flagResuming, again.flags)
+}
+
 func TestAFullTableAddsNothing(t *testing.T) {
 	tab := newTable()
 	tab.used = maxSockets

@@ -65,6 +65,19 @@ func TestAWakeOfALoopThatIsAwakeMakesNoSystemCall(t *testing.T) {
 	require.False(t, w.consume())
 }
 
+func TestAWakeEndsOneWaitOnly(t *testing.T) {
+	f := open(t, Config{})
+	h, _ := f.connection()
+	require.NoError(t, f.tr.Wake())
+	send := f.send(h, []byte("x"))
+	before := f.tr.Counters().BlockingWaits
+	f.wait(-1)
+	require.True(t, send.done)
+	f.wait(time.Millisecond)
+	require.EqualValues(t, 1, f.tr.Stats().Wakes)
+	require.NotEqual(t, before, f.tr.Counters().BlockingWaits, "the second one waits")
+}
+
 func TestNobodyWritesToADescriptorThatIsClosed(t *testing.T) {
 	w := newWaker(t)
 	require.True(t, w.sleep())
