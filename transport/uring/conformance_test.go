@@ -3,49 +3,40 @@
 package uring
 
 import (
-	"runtime"
+	"fmt"
 	"testing"
 
-	"github.com/stretchr/testify/require"
+	"github.com/stretchr/testify/assert"
 
 	"github.com/weirnet/weir/internal/testenv"
 	"github.com/weirnet/weir/transport"
 	"github.com/weirnet/weir/transport/transporttest"
 )
 
-// openTest opens a transport on this goroutine's thread, which it locks until the test ends.
-func openTest(tb testing.TB, cfg Config) *Transport {
-	tb.Helper()
-	runtime.LockOSThread()
-	tr, err := Open(cfg)
-	testenv.Require(tb, "uring", err)
-	tb.Cleanup(func() {
-		if !tr.closed {
-			require.NoError(tb, tr.Close())
-		}
-		runtime.UnlockOSThread()
-	})
-	return tr
-}
+const everyFeature = LimitedReceives | VectoredSends | MultishotAccepts | SkippedSends
 
+// TestConformance runs the suite of all transports, and proves from the counters that what each variant is about has
+// really happened. Those that need -long differ less from the others.
 func TestConformance(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		cfg  Config
+		long bool
 	}{
-		{"default", Config{}},
-		{"raw", Config{Raw: true}},
-		{"no limited receives", Config{Without: LimitedReceives}},
-		{"no vectored sends", Config{Without: VectoredSends}},
-		{"no skipped sends", Config{Without: SkippedSends}},
-		{"bare", Config{Without: ^Features(0)}},
-		{"tiny", Config{Entries: 8, CompletionEntries: 16, Blocks: 4, BlockBytes: 4096}},
+		{name: "default"},
+		{name: "raw", cfg: Config{Raw: true}, long: true},
+		{name: "no limited receives", cfg: Config{Without: LimitedReceives}, long: true},
+		{name: "no vectored sends", cfg: Config{Without: VectoredSends}, long: true},
+		{name: "no skipped sends", cfg: Config{Without: SkippedSends}, long: true},
+		{name: "no features", cfg: Config{Without: everyFeature, Raw: true}},
+		{name: "tiny", cfg: Config{Entries: 8, CompletionEntries: 16, Blocks: 4, BlockBytes: 4096}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			block := tc.cfg.BlockBytes
-			if block == 0 {
-				block = 16 << 10
+			if tc.long && !*flagLong {
+				t.Skip("needs -long")
 			}
+			var total Counters
+			checks := 0
 			transporttest.Run(t, transporttest.Factory{
 				Name: "uring",
 				Open: func(tb testing.TB, n int) []transport.Transport {
@@ -53,13 +44,55 @@ func TestConformance(t *testing.T) {
 					for i := range trs {
 						tr, err := Open(tc.cfg)
 						testenv.Require(tb, "uring", err)
+						if lacking := everyFeature &^ tc.cfg.Without &^ tr.Features(); lacking != 0 {
+							_ = tr.Close()
+							testenv.Require(tb, "uring-6.17", fmt.Errorf("this kernel lacks %v", lacking))
+						}
 						trs[i] = tr
 					}
 					return trs
 				},
 				Features:   transporttest.All(),
-				BlockBytes: block,
+				BlockBytes: blockBytes(tc.cfg),
+				Check: func(_ testing.TB, trs []transport.Transport) {
+					checks++
+					for _, tr := range trs {
+						sum(&total, tr.(*Transport).Counters())
+					}
+				},
 			})
+			if checks == len(transporttest.Claims()) {
+				prove(t, tc.cfg.Without, &total)
+			}
 		})
 	}
+}
+
+func blockBytes(cfg Config) int {
+	if cfg.BlockBytes == 0 {
+		return 16 << 10
+	}
+	return cfg.BlockBytes
+}
+
+// prove checks that what a transport has was used, and what it has not was not.
+func prove(t *testing.T, without Features, c *Counters) {
+	t.Helper()
+	t.Logf("%+v", *c)
+	used := func(name string, count uint64, want bool) {
+		t.Helper()
+		assert.Equal(t, want, count > 0, "%s: %d", name, count)
+	}
+	used("LimitedReceives", c.LimitedReceives, without&LimitedReceives == 0)
+	used("MultishotReceives", c.MultishotReceives, without&LimitedReceives == 0)
+	used("SingleReceives", c.SingleReceives, without&LimitedReceives != 0)
+	used("MultishotAccepts", c.MultishotAccepts, without&MultishotAccepts == 0)
+	used("SkippedSends", c.SkippedSends, without&SkippedSends == 0)
+	used("OrdinarySends", c.OrdinarySends, true)
+	used("VectoredSends", c.VectoredSends, true)
+	used("ShortSends", c.ShortSends, true)
+	used("BufferRingEmpty", c.BufferRingEmpty, true)
+	used("BlocksLeft", c.BlocksLeft, true)
+	used("Splices", c.Splices, true)
+	used("Lost", c.Lost, false)
 }

@@ -87,6 +87,7 @@ func (t *Transport) finishRecv(s *slot, e *event) {
 		t.finish(&o.operation, io.EOF)
 	case errno == syscall.ENOBUFS && t.goesOn(s, &o.operation):
 		t.counters.BufferRingEmpty++
+		t.blocks.starved()
 		t.park(s)
 	case errno == syscall.EINTR || errno == syscall.EAGAIN || errno == syscall.ECANCELED && o.audited != 0,
 		errno == syscall.ENOBUFS:
@@ -102,7 +103,7 @@ func (t *Transport) finishRecv(s *slot, e *event) {
 func (t *Transport) received(s *slot, e *event, more bool) {
 	o := &s.recv
 	n := int(e.result)
-	b := t.pool.Lend(t, t.blocks.take(uint16(e.flags>>16)))
+	b := t.blocks.lend(t, uint16(e.flags>>16))
 	b.Extend(n)
 	t.stats.Received += uint64(n)
 	o.left -= n

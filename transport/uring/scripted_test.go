@@ -26,13 +26,17 @@ func openScripted(tb testing.TB, cfg Config, seed uint64, script ringtest.Script
 // TestConformanceOnAScriptedKernel runs the suite of all transports while things go wrong that the contract hides.
 func TestConformanceOnAScriptedKernel(t *testing.T) {
 	small := Config{Entries: 16, CompletionEntries: 32, Blocks: 8, BlockBytes: 4096}
-	for _, tc := range []struct {
+	for i, tc := range []struct {
 		name   string
 		cfg    Config
 		script ringtest.Script
-	}{
-		{"no faults", Config{}, ringtest.Script{}},
+	}{ // all but the first two need -long
+		{"everything", small, ringtest.Script{
+			EndMultishot: 16, NoBuffers: 16, Late: 16, CancelTooLate: 64, PartialSubmit: 16, Again: 8, Interrupted: 8, Overflow: 16,
+			ShortPlainSend: 64, NoSplice: 32,
+		}},
 		{"an older kernel", Config{}, ringtest.Script{LacksLimits: true, LacksVectors: true, LacksMultishotAccept: true}},
+		{"no faults", Config{}, ringtest.Script{}},
 		{"multishots end", Config{}, ringtest.Script{EndMultishot: 64}},
 		{"no buffers", Config{}, ringtest.Script{NoBuffers: 64}},
 		{"late", Config{}, ringtest.Script{Late: 64}},
@@ -41,15 +45,10 @@ func TestConformanceOnAScriptedKernel(t *testing.T) {
 		{"overflow", small, ringtest.Script{Overflow: 64}},
 		{"short waiting sends", Config{}, ringtest.Script{ShortPlainSend: 128}},
 		{"no splice", Config{}, ringtest.Script{NoSplice: 64}},
-		{"everything", small, ringtest.Script{
-			EndMultishot: 16, NoBuffers: 16, Late: 16, CancelTooLate: 64, PartialSubmit: 16, Again: 8, Interrupted: 8, Overflow: 16,
-			ShortPlainSend: 64, NoSplice: 32,
-		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			block := tc.cfg.BlockBytes
-			if block == 0 {
-				block = 16 << 10
+			if i > 1 && !*flagLong {
+				t.Skip("needs -long")
 			}
 			seed := uint64(1)
 			transporttest.Run(t, transporttest.Factory{
@@ -62,7 +61,7 @@ func TestConformanceOnAScriptedKernel(t *testing.T) {
 					return trs
 				},
 				Features:   transporttest.All(),
-				BlockBytes: block,
+				BlockBytes: blockBytes(tc.cfg),
 			})
 		})
 	}

@@ -231,6 +231,9 @@ func (t *Transport) Counters() Counters {
 		c.Enters = t.ring.Enters()
 	}
 	c.Parked = t.hungry.len() + t.sated.len()
+	if t.blocks != nil {
+		c.Blocks = t.blocks.window
+	}
 	return c
 }
 

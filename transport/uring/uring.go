@@ -61,8 +61,8 @@ type Config struct {
 	// CompletionEntries is the length of the completion queue, a power of two, at least Entries. Zero means four times
 	// Entries. When it is full, the kernel keeps completions aside: dearer, but nothing is lost.
 	CompletionEntries int
-	// Blocks is the number of blocks to receive into, a power of two up to 32768. Zero means 1024. When all are in use,
-	// receives wait until one comes back.
+	// Blocks is the most blocks to receive into at a time, a power of two up to 32768. Zero means 1024. There are only as
+	// many as it takes, at first 64. When all are in use, receives wait until one comes back.
 	Blocks int
 	// BlockBytes is the size of a block, a power of two from 256 to 1 MiB. Zero means 16 KiB.
 	BlockBytes int
@@ -102,7 +102,7 @@ func (cfg Config) withDefaults() (Config, error) {
 	return cfg, nil
 }
 
-// Counters tell what a transport did, since it was opened. They grow, except for Parked.
+// Counters tell what a transport did, since it was opened. They grow, except for Parked and Blocks.
 type Counters struct {
 	Enters uint64 // system calls to submit and wait
 
@@ -112,6 +112,7 @@ type Counters struct {
 	SingleReceives    uint64 // receives armed for one completion
 	BufferRingEmpty   uint64 // receives that found no block
 	Parked            int    // receives that wait for a block now
+	Blocks            int    // blocks that the kernel is given at a time now
 	BlocksLeft        uint64 // blocks that somebody kept past their turn, each replaced by another
 
 	MultishotAccepts uint64 // completions of accepts that went on by themselves

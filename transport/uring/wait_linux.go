@@ -59,7 +59,7 @@ func (t *Transport) waiting() bool { return t.done.len() > 0 || t.events.len() >
 func (t *Transport) work(base int, timeout time.Duration) error {
 	woken, stalls := false, 0
 	for {
-		t.blocks.publish()
+		t.blocks.fill()
 		t.unpark()
 		t.release()
 		more := t.issue()

@@ -47,7 +47,7 @@ type request struct {
 	file  int   // the request's own reference to the descriptor, as a struct file is
 	left  int   // of a limited receive
 	mask  int16 // what a poll has reported
-	begun bool  // a connect
+	begun bool  // a connect or accept was tried
 	vs    []vector
 	total int // bytes of vs
 }

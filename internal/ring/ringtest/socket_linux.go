@@ -251,7 +251,16 @@ func (r *request) accept() {
 		r.end(-int32(unix.EINVAL), 0)
 		return
 	}
+	// Once it waits, an accept is tried only when a connection is there: accept4(2) looks for a descriptor first and would
+	// answer EMFILE.
+	tried := r.begun
+	r.begun = true
 	for range rounds {
+		if fds := []unix.PollFd{{Fd: int32(r.file), Events: unix.POLLIN}}; tried {
+			if n, err := unix.Poll(fds, 0); err != nil || n == 0 {
+				return
+			}
+		}
 		if k.fails(k.script.AcceptFails, &k.faults.AcceptFailures) {
 			r.end(-int32(unix.EMFILE), 0)
 			return

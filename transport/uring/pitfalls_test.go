@@ -1,0 +1,284 @@
+//go:build linux
+
+package uring
+
+import (
+	"bytes"
+	"encoding/binary"
+	"io"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirnet/weir/transport"
+)
+
+func TestAThousandConnectionsShareEightBlocks(t *testing.T) {
+	const conns, size = 1000, 3000
+	for _, without := range []Features{0, LimitedReceives} {
+		d := drive(t, Config{Blocks: 8, BlockBytes: 1024, Without: without})
+		handles, peers := d.connections(conns, transport.SocketConfig{})
+		var recvs []*call
+		for i, peer := range peers {
+			_, err := peer.Write(pattern(i, size)) // all of it fits the kernel
+			require.NoError(t, err)
+		}
+		before := d.tr.Stats()
+		for _, h := range handles {
+			recvs = append(recvs, d.recv(h, size))
+		}
+		d.done(recvs...)
+		for i, recv := range recvs {
+			require.NoError(t, recv.err)
+			require.True(t, bytes.Equal(pattern(i, size), recv.data), "connection %d", i)
+		}
+		d.balanced()
+		c := d.tr.Counters()
+		require.NotZero(t, c.BufferRingEmpty)
+		require.Zero(t, c.Parked)
+		// Those that wait for blocks try again when there are some, not more than there are; the first try is everyone's.
+		require.LessOrEqual(t, c.BufferRingEmpty, conns+8*(d.tr.Stats().Waits-before.Waits))
+	}
+}
+
+func TestTwoThousandConnectionsOnACompletionQueueOf64(t *testing.T) {
+	const conns, rounds, size, block = 2000, 3, 2048, 256
+	for _, without := range []Features{0, LimitedReceives} {
+		d := drive(t, Config{Entries: 32, CompletionEntries: 64, BlockBytes: block, Without: without})
+		handles, peers := d.connections(conns, transport.SocketConfig{})
+		recvs := make([]*call, conns)
+		for i, h := range handles {
+			recvs[i] = d.recv(h, 1<<20)
+		}
+		d.quiet()
+		for round := range rounds {
+			for i, peer := range peers { // a few completions each: the kernel works on at least 20 sockets at a time
+				_, err := peer.Write(pattern(round<<16|i, size))
+				require.NoError(t, err)
+			}
+			d.until("a message on every connection", func() bool {
+				for _, recv := range recvs {
+					if len(recv.data) < size*(round+1) {
+						return false
+					}
+				}
+				return true
+			})
+			var sends []*call
+			for i, h := range handles {
+				sends = append(sends, d.send(h, recvs[i].data[size*round:]))
+			}
+			d.done(sends...)
+			for i, peer := range peers {
+				p := make([]byte, size)
+				_, err := io.ReadFull(peer, p)
+				require.NoError(t, err)
+				require.True(t, bytes.Equal(pattern(round<<16|i, size), p), "connection %d", i)
+			}
+		}
+		c := d.tr.Counters()
+		require.Zero(t, c.Lost)
+		if without == 0 {
+			require.NotZero(t, c.Overflows)
+			require.NotZero(t, c.MultishotRearms)
+		}
+		d.balanced()
+		require.NoError(t, d.tr.Close())
+	}
+}
+
+func TestACancelThatRacesWithDataLosesNone(t *testing.T) {
+	const size = 4 << 20
+	for _, without := range []Features{0, LimitedReceives} {
+		d := drive(t, Config{Without: without})
+		h, peer := d.connection()
+		want := pattern(1, size)
+		var writer sync.WaitGroup
+		writer.Go(func() {
+			for p := want; len(p) > 0; {
+				n := min(len(p), 1+rand.IntN(8000))
+				_, err := peer.Write(p[:n])
+				assert.NoError(t, err)
+				p = p[n:]
+			}
+		})
+		var got []byte
+		canceled := 0
+		for len(got) < size {
+			recv := d.recv(h, size)
+			d.wait(time.Millisecond)
+			cancel := d.cancel(recv)
+			d.done(cancel, recv)
+			if recv.err != nil {
+				require.ErrorIs(t, recv.err, transport.ErrCanceled)
+				canceled++
+			}
+			got = append(got, recv.data...)
+		}
+		writer.Wait()
+		require.True(t, bytes.Equal(want, got))
+		require.NotZero(t, canceled)
+		d.balanced()
+	}
+}
+
+func TestADescriptorUsedAgainGetsNothingOfTheOldOne(t *testing.T) {
+	d := drive(t, Config{})
+	ln, addr := d.listen(transport.SocketConfig{})
+	accept := d.submit(transport.Op{Kind: transport.Accept, Handle: ln})
+	for i := range 1000 {
+		peer, err := net.Dial("tcp", addr)
+		require.NoError(t, err)
+		d.until("an accept", func() bool { return len(accept.conns) == 1 })
+		h := accept.conns[0].Handle
+		accept.conns = nil
+		id := binary.BigEndian.AppendUint32(nil, uint32(i))
+		recv := d.recv(h, 1<<20)
+		watch := d.submit(transport.Op{Kind: transport.WatchClose, Handle: h})
+		_, err = peer.Write(id)
+		require.NoError(t, err)
+		if i%2 == 0 {
+			d.until("the data", func() bool { return len(recv.data) == 4 })
+		}
+		closing := d.close(h) // with a receive and a watch that are armed, and perhaps data on its way
+		if i%3 == 0 {
+			d.wait(0)
+		}
+		require.True(t, bytes.HasPrefix(id, recv.data), "connection %d got %x", i, recv.data)
+		peer.Close()
+		if i%5 == 0 {
+			d.done(closing)
+			require.ErrorIs(t, recv.err, transport.ErrCanceled)
+			require.ErrorIs(t, watch.err, transport.ErrCanceled)
+		}
+	}
+	d.done(d.close(ln))
+	d.quiet()
+	require.Empty(t, d.calls)
+	d.balanced()
+}
+
+func TestShortSendsDeliverEveryByte(t *testing.T) {
+	const size = 3 << 20
+	for _, without := range []Features{0, SkippedSends, VectoredSends} {
+		d := drive(t, Config{Without: without})
+		handles, peers := d.connections(4, transport.SocketConfig{SendBufferBytes: 2304}) // the kernel doubles it
+		var readers sync.WaitGroup
+		var sends []*call
+		for i, h := range handles {
+			want := pattern(i, size)
+			readers.Go(func() {
+				got, err := io.ReadAll(peers[i])
+				assert.NoError(t, err)
+				assert.True(t, bytes.Equal(want, got), "connection %d", i)
+			})
+			rng := rand.New(rand.NewPCG(1, uint64(i)))
+			var pieces [][]byte
+			for p := want; len(p) > 0; {
+				n := min(len(p), 1+rng.IntN(1<<rng.IntN(17)))
+				pieces = append(pieces, p[:n])
+				p = p[n:]
+			}
+			sends = append(sends, d.send(h, pieces...))
+		}
+		d.done(sends...)
+		for i, h := range handles {
+			require.NoError(t, sends[i].err)
+			require.Equal(t, size, sends[i].n)
+			d.done(d.close(h))
+		}
+		readers.Wait()
+		require.Greater(t, d.tr.Counters().ShortSends, uint64(100))
+		require.EqualValues(t, 4*size, d.tr.Stats().Sent)
+	}
+}
+
+func TestManySmallSendsToASlowPeerDeliverEveryByte(t *testing.T) {
+	const size = 1 << 20
+	d := drive(t, Config{})
+	handles, peers := d.connections(1, transport.SocketConfig{SendBufferBytes: 2304})
+	want := pattern(1, size)
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		got, err := io.ReadAll(peers[0])
+		assert.NoError(t, err)
+		assert.True(t, bytes.Equal(want, got))
+	})
+	for at := 0; at < size; { // what NoWait leaves goes without
+		n := min(size-at, 1+at%5000)
+		bufs := d.send(handles[0], want[at:at+n])
+		d.done(bufs)
+		require.NoError(t, bufs.err)
+		at += n
+	}
+	d.done(d.close(handles[0]))
+	reader.Wait()
+	c := d.tr.Counters()
+	require.NotZero(t, c.ShortSends)
+	require.NotZero(t, c.SkippedSends)
+}
+
+func TestATransportClosesWithAThousandOperationsInFlight(t *testing.T) {
+	for range 3 {
+		before := descriptors(t)
+		d := drive(t, Config{})
+		handles, peers := d.connections(1000, transport.SocketConfig{})
+		ln, _ := d.listen(transport.SocketConfig{})
+		d.submit(transport.Op{Kind: transport.Accept, Handle: ln})
+		for i, h := range handles {
+			d.recv(h, 1<<20)
+			if i%10 == 0 {
+				d.send(h, make([]byte, 8<<20)) // blocks
+			}
+			if i%7 == 0 {
+				d.submit(transport.Op{Kind: transport.WatchClose, Handle: h})
+			}
+		}
+		d.quiet()
+		for i, h := range handles { // and some that no Wait has seen
+			if i%20 == 0 {
+				d.close(h)
+			}
+		}
+		for _, peer := range peers[:100] {
+			_, err := peer.Write([]byte("unread"))
+			require.NoError(t, err)
+		}
+		require.NoError(t, d.tr.Close())
+		require.Zero(t, d.tr.Pool().Outstanding())
+		require.Zero(t, d.tr.Stats().Open)
+		for _, peer := range peers {
+			require.NoError(t, peer.SetReadDeadline(time.Now().Add(patience)))
+			_, err := io.Copy(io.Discard, peer)
+			if err != nil { // the 100 that had written
+				require.ErrorContains(t, err, "reset")
+			}
+			peer.Close()
+		}
+		require.Equal(t, before, descriptors(t))
+	}
+}
+
+func TestCloseWithAnArmedReceiveSendsFIN(t *testing.T) {
+	d := drive(t, Config{})
+	h, peer := d.connection()
+	recv := d.recv(h, 1<<20)
+	d.quiet()
+	d.done(d.close(h), recv)
+	require.ErrorIs(t, recv.err, transport.ErrCanceled)
+	require.NoError(t, peer.SetReadDeadline(time.Now().Add(patience)))
+	n, err := peer.Read(make([]byte, 1))
+	require.Zero(t, n)
+	require.ErrorIs(t, err, io.EOF)
+	// Nobody receives any more: the kernel resets a connection that data comes to.
+	_, _ = peer.Write([]byte("into the void"))
+	require.Eventually(t, func() bool {
+		_, err := peer.Write([]byte("again"))
+		return err != nil
+	}, patience, time.Millisecond)
+}
