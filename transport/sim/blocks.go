@@ -19,7 +19,7 @@ func (t *Transport) block() *buffer.Buf {
 	return t.pool.Lend(t, mem)
 }
 
-// Returned takes a block back. Parked receives go on in the next Wait.
+// Returned takes ownership of a block that nobody holds any more. Parked receives go on in the next Wait.
 func (t *Transport) Returned(b *buffer.Buf) {
 	mem := t.pool.Reclaim(b)
 	t.lent--
@@ -31,7 +31,7 @@ func (t *Transport) Returned(b *buffer.Buf) {
 	t.spare = append(t.spare, mem)
 }
 
-// Left replaces a block that somebody keeps.
+// Left hears of a block that its holders keep, and makes room for another. It borrows the Buf until return.
 func (t *Transport) Left(*buffer.Buf) {
 	t.lent--
 	t.blocks++

@@ -110,6 +110,9 @@ func TestBatchBoundsWhatAWaitHandsOut(t *testing.T) {
 			want = 256
 		}
 		assert.Len(t, n.wait(0), want)
+		out, err := n.Wait(make([]transport.Completion, 0, 1000), 0)
+		require.NoError(t, err)
+		assert.Len(t, out, min(want, 300-want), "although there is room for more")
 	}
 	n := open(t, sim.NewWorld(1, sim.Config{Faults: sim.Faults{ShortBatch: 1}}))
 	for range 200 {

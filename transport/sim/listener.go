@@ -12,9 +12,6 @@ import (
 // defaultBacklog is transport.ListenConfig's.
 const defaultBacklog = 4096
 
-// acceptErrors are what Faults.AcceptError draws from, see accept(2).
-var acceptErrors = [...]error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM}
-
 // listener is a listening socket with the connections that nobody has accepted yet.
 type listener struct {
 	w       *World
@@ -159,7 +156,9 @@ func (l *listener) take() {
 		o := l.accept
 		err := l.t.full()
 		if err == nil && l.w.chance(l.w.cfg.Faults.AcceptError) {
-			err = acceptErrors[l.w.rng.IntN(len(acceptErrors))]
+			// See accept(2).
+			errs := [...]error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM}
+			err = errs[l.w.rng.IntN(len(errs))]
 		}
 		if err != nil {
 			l.accept = nil

@@ -83,7 +83,7 @@ func (o *operation) cancel() {
 
 // fail yields a single completion with an error for an operation that never began.
 func (t *Transport) fail(op *transport.Op, src *source, err error) {
-	t.w.trace(t, 0, "%s of token %#x fails: %v", kindNames[op.Kind], uint64(op.Token), err)
+	t.w.trace(t, 0, "%s of token %#x fails: %v", kindName(op.Kind), uint64(op.Token), err)
 	t.post(src, queued{c: transport.Completion{Token: op.Token, Err: err}})
 }
 
@@ -100,7 +100,7 @@ func (t *Transport) cancelTarget(op transport.Op) {
 			t.fail(&op, nil, transport.ErrNotFound)
 			return
 		}
-		t.w.trace(t, idOf(target.src), "%s is cancelled", kindNames[target.op.Kind])
+		t.w.trace(t, idOf(target.src), "%s is cancelled", kindName(target.op.Kind))
 		target.cancel()
 		t.post(nil, queued{c: transport.Completion{Token: op.Token}})
 	})
@@ -173,7 +173,10 @@ func idOf(src *source) uint64 {
 	return src.id
 }
 
-// kindNames are for the trace.
-var kindNames = [...]string{
-	"none", "recv", "send", "sendfile", "accept", "connect", "watchclose", "closewrite", "close", "cancel",
+// kindName is for the trace.
+func kindName(k transport.Kind) string {
+	names := [...]string{
+		"none", "recv", "send", "sendfile", "accept", "connect", "watchclose", "closewrite", "close", "cancel",
+	}
+	return names[k]
 }

@@ -126,7 +126,7 @@ func (e *endpoint) write(o *operation) (cut bool, err error) {
 	}
 	o.left -= n
 	o.unreported += n
-	e.trace("%s %d, %d left", kindNames[o.op.Kind], n, o.left)
+	e.trace("%s %d, %d left", kindName(o.op.Kind), n, o.left)
 	return cut, nil
 }
 
@@ -158,6 +158,6 @@ func (o *operation) nextOfFile(n int) ([]byte, error) {
 // endSend yields the last completion of a send.
 func (e *endpoint) endSend(o *operation, err error) {
 	e.send = nil
-	e.trace("%s ends: %v", kindNames[o.op.Kind], err)
+	e.trace("%s ends: %v", kindName(o.op.Kind), err)
 	o.finish(transport.Completion{N: o.unreported, Err: err}, nil)
 }

@@ -66,7 +66,7 @@ func (t *Transport) Submit(op transport.Op) {
 		return
 	}
 	if t.w.cfg.Trace != nil {
-		t.w.trace(t, 0, "submit %s on %#x, token %#x", kindNames[op.Kind], uint64(op.Handle), uint64(op.Token))
+		t.w.trace(t, 0, "submit %s on %#x, token %#x", kindName(op.Kind), uint64(op.Handle), uint64(op.Token))
 	}
 	switch op.Kind {
 	case transport.Cancel:

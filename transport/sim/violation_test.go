@@ -98,3 +98,12 @@ func TestHeldBackCompletionIsNotOvertaken(t *testing.T) {
 	require.Len(t, out, 2)
 	assert.Equal(t, transport.Token(1), out[0].Token)
 }
+
+// A rate of zero draws nothing, so that a fault which is off, or which did not exist yet, changes no seed.
+func TestFaultsThatAreOffDrawNothing(t *testing.T) {
+	w, fresh := NewWorld(1, Config{}), NewWorld(1, Config{})
+	for range 10 {
+		assert.False(t, w.chance(0))
+	}
+	assert.Equal(t, fresh.rng.Uint64(), w.rng.Uint64())
+}

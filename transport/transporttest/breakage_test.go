@@ -19,12 +19,24 @@ type breakage struct {
 	killer []string
 }
 
+const bothWaysClaim = "bytes arrive complete and in order, in pieces from 1 byte to 1 MiB and in both directions at once"
+
 func breakages() []breakage {
-	const bothWays = "bytes arrive complete and in order, in pieces from 1 byte to 1 MiB and in both directions at once"
+	var all []breakage
+	for _, group := range [][]breakage{
+		streamBreakages(), dataBreakages(), batchBreakages(), timeBreakages(), limitBreakages(), endBreakages(), cancelBreakages(),
+		closeBreakages(), staleBreakages(), acceptBreakages(), watchBreakages(), sendBreakages(), fileBreakages(),
+	} {
+		all = append(all, group...)
+	}
+	return all
+}
+
+func streamBreakages() []breakage {
 	return []breakage{
 		{"a last completion is swallowed", broken{
 			change: func(b *broken, c *transport.Completion) bool { return c.More || !b.every(5) },
-		}, []string{bothWays, "Cancel ends a Recv, and the next one works"}},
+		}, []string{bothWaysClaim, "Cancel ends a Recv, and the next one works"}},
 		{"a last completion is doubled", broken{
 			batch: func(b *broken, cs []transport.Completion) []transport.Completion {
 				if n := len(cs); n > 0 && !cs[n-1].More && cs[n-1].Buf == nil && b.every(3) {
@@ -32,7 +44,7 @@ func breakages() []breakage {
 				}
 				return cs
 			},
-		}, []string{bothWays, "Cancel works in the same turn as its target's Submit"}},
+		}, []string{bothWaysClaim, "Cancel works in the same turn as its target's Submit"}},
 		{"a completion comes for a token that was never submitted", broken{
 			change: func(b *broken, c *transport.Completion) bool {
 				if b.every(7) {
@@ -40,7 +52,7 @@ func breakages() []breakage {
 				}
 				return true
 			},
-		}, []string{bothWays}},
+		}, []string{bothWaysClaim}},
 		{"the end of a token is cut off", broken{
 			submit: func(b *broken, op transport.Op) {
 				b.tokens[op.Token&(1<<60-1)] = op.Token
@@ -49,6 +61,11 @@ func breakages() []breakage {
 				b.Transport.Submit(op)
 			},
 		}, []string{"a token of any 64 bits below SlotReserved comes back unchanged"}},
+	}
+}
+
+func dataBreakages() []breakage {
+	return []breakage{
 		{"two receives change places", broken{
 			batch: func(b *broken, cs []transport.Completion) []transport.Completion {
 				if n := len(cs); n > 1 && cs[n-1].Buf != nil && cs[n-2].Buf != nil && cs[n-1].More && cs[n-1].Token == cs[n-2].Token {
@@ -56,26 +73,26 @@ func breakages() []breakage {
 				}
 				return cs
 			},
-		}, []string{bothWays}},
+		}, []string{bothWaysClaim}},
 		{"a byte is lost", broken{change: func(b *broken, c *transport.Completion) bool {
 			if c.Buf != nil && c.N > 1 && c.More && b.every(3) {
 				c.N--
 				c.Buf.Truncate(c.N)
 			}
 			return true
-		}}, []string{bothWays, "data sent before FIN is delivered before EOF"}},
+		}}, []string{bothWaysClaim, "data sent before FIN is delivered before EOF"}},
 		{"a byte is changed", broken{change: func(b *broken, c *transport.Completion) bool {
 			if c.Buf != nil && b.every(10) {
 				c.Buf.Bytes()[c.N/2] ^= 1
 			}
 			return true
-		}}, []string{bothWays, "many connections do not mix their bytes"}},
+		}}, []string{bothWaysClaim, "many connections do not mix their bytes"}},
 		{"a received Buf is not given back", broken{change: func(b *broken, c *transport.Completion) bool {
 			if c.Buf != nil && b.every(10) {
 				c.Buf.RetainForTurn()
 			}
 			return true
-		}}, []string{bothWays}},
+		}}, []string{bothWaysClaim}},
 		{"received memory is used again while it is kept", broken{change: func(b *broken, c *transport.Completion) bool {
 			if c.Buf == nil {
 				return true
@@ -91,6 +108,11 @@ func breakages() []breakage {
 			"a received Buf that is retained keeps its bytes while 1000 more are received",
 			"keeping all that is received starves no other connection",
 		}},
+	}
+}
+
+func batchBreakages() []breakage {
+	return []breakage{
 		{"Wait hands out more than there is room for", broken{
 			batch: func(b *broken, cs []transport.Completion) []transport.Completion {
 				more, _ := b.Transport.Wait(nil, 0)
@@ -121,6 +143,11 @@ func breakages() []breakage {
 			},
 			wait: func(_ *broken, dst []transport.Completion, _ *time.Duration) { clear(dst) },
 		}, []string{"Wait appends to dst and leaves alone what dst holds"}},
+	}
+}
+
+func timeBreakages() []breakage {
+	return []breakage{
 		{"each Wait enters the kernel", broken{
 			stats: func(s *transport.Stats) { s.Waits = uint64(s.Completions) + s.Waits },
 		}, []string{"what is left over is handed out without entering the kernel"}},
@@ -142,6 +169,11 @@ func breakages() []breakage {
 		{"Now goes back", broken{
 			now: func(b *broken, now time.Duration) time.Duration { return now / 1000 * 1000 % (3 * time.Millisecond) },
 		}, []string{"Now stays the same between two Waits and never goes back"}},
+	}
+}
+
+func limitBreakages() []breakage {
+	return []breakage{
 		{"the limit of a Recv is ignored", broken{submit: func(b *broken, op transport.Op) {
 			if op.Kind == transport.Recv {
 				op.Limit = 1 << 40
@@ -169,6 +201,11 @@ func breakages() []breakage {
 			b.held = []transport.Completion{{Token: op.Token}}
 			b.Transport.Submit(op)
 		}, change: func(_ *broken, c *transport.Completion) bool { return c.Token != 1<<40+1 }}, []string{"a second Recv on a socket that has one completes with ErrBusy and leaves the first alone"}},
+	}
+}
+
+func endBreakages() []breakage {
+	return []breakage{
 		{"the last data before EOF is lost", broken{
 			batch: func(_ *broken, cs []transport.Completion) []transport.Completion {
 				for i := 1; i < len(cs); i++ {
@@ -206,6 +243,11 @@ func breakages() []breakage {
 			}
 			b.Transport.Submit(op)
 		}}, []string{"after CloseWrite a socket still receives", "each direction ends by itself"}},
+	}
+}
+
+func cancelBreakages() []breakage {
+	return []breakage{
 		{"Cancel does nothing", broken{submit: func(b *broken, op transport.Op) {
 			if op.Kind == transport.Cancel && op.Target.Slot() < 1<<20 {
 				b.noOp(op)
@@ -228,6 +270,11 @@ func breakages() []breakage {
 			}
 			return true
 		}}, []string{"Cancel ends a Recv, and the next one works", "Cancel works in the same turn as its target's Submit"}},
+	}
+}
+
+func closeBreakages() []breakage {
+	return []breakage{
 		{"Close completes first", broken{
 			batch: func(b *broken, cs []transport.Completion) []transport.Completion {
 				for i := range cs {
@@ -257,6 +304,11 @@ func breakages() []breakage {
 			op.Reset = false
 			b.Transport.Submit(op)
 		}}, []string{"Close with Reset gives the peer ECONNRESET"}},
+	}
+}
+
+func staleBreakages() []breakage {
+	return []breakage{
 		{"a stale Handle reaches its successor", broken{submit: func(b *broken, op transport.Op) {
 			if op.Kind == transport.Recv && b.Transport.LocalAddr(op.Handle) != nil {
 				b.conn = op.Handle
@@ -286,6 +338,11 @@ func breakages() []breakage {
 			"Handles do not come back, open and close as often as you like",
 			"1,000 connections are accepted, each under a Handle of its own and with its peer's address",
 		}},
+	}
+}
+
+func acceptBreakages() []breakage {
+	return []breakage{
 		{"Accept gives a wrong peer address", broken{change: func(b *broken, c *transport.Completion) bool {
 			if c.Addr.IsValid() && b.every(2) {
 				c.Addr = netip.AddrPortFrom(c.Addr.Addr(), c.Addr.Port()+1)
@@ -332,6 +389,11 @@ func breakages() []breakage {
 			}
 			return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}
 		}}, []string{"a listener with port 0 knows the port it got"}},
+	}
+}
+
+func watchBreakages() []breakage {
+	return []breakage{
 		{"a WatchClose completes at once", broken{submit: func(b *broken, op transport.Op) {
 			if op.Kind == transport.WatchClose {
 				b.noOp(op)
@@ -355,6 +417,11 @@ func breakages() []breakage {
 		}, change: func(_ *broken, c *transport.Completion) bool { return c.Token != 1<<40+1 }}, []string{
 			"WatchClose consumes nothing, and data stays readable after the peer closed",
 		}},
+	}
+}
+
+func sendBreakages() []breakage {
+	return []breakage{
 		{"a Send tells of too much", broken{change: func(b *broken, c *transport.Completion) bool {
 			if b.kind(c) == transport.Send && c.More {
 				c.N++
@@ -392,6 +459,11 @@ func breakages() []breakage {
 			op.NoWait = false
 			b.Transport.Submit(op)
 		}}, []string{"a Send with NoWait that does not fit says how much went out"}},
+	}
+}
+
+func fileBreakages() []breakage {
+	return []breakage{
 		{"SendFile begins at the beginning", broken{submit: func(b *broken, op transport.Op) {
 			if op.Kind == transport.SendFile {
 				op.File = &transport.FileRange{File: op.File.File, Length: op.File.Length}
@@ -408,7 +480,7 @@ func breakages() []breakage {
 			"Stats add up",
 		}},
 		{"something stays open", broken{stats: func(s *transport.Stats) { s.Open++ }}, []string{
-			"Connect where nobody listens fails with ECONNREFUSED", bothWays,
+			"Connect where nobody listens fails with ECONNREFUSED", bothWaysClaim,
 		}},
 		{"a closed transport can be woken", broken{closed: func(*broken) error { return nil }}, []string{
 			"a closed transport answers ErrClosed", "Wait with a zero timeout only looks",

@@ -222,7 +222,7 @@ func cancelNothing(r *rig) {
 }
 
 func cancelOnlyTarget(r *rig) {
-	l := r.links(2, smallBuffers)
+	l := r.links(2, smallBuffers())
 	recv, other := l[0].a.recv(0), l[1].a.recv(0)
 	send, want := l[0].a.blockedSend(1)
 	cancel := l[0].a.e.cancel(recv)

@@ -61,7 +61,7 @@ func churn(r *rig) {
 func (r *rig) parties(h transport.Handle, rng *rand.Rand) []*party {
 	socket := transport.SocketConfig{}
 	if rng.IntN(2) == 0 {
-		socket = smallBuffers
+		socket = smallBuffers()
 	}
 	l := r.linksTo(r.client(), r.server(), h, 1, socket)[0]
 	a := &party{s: l.a, want: payload(rng.Uint64(), 300_000)}

@@ -274,7 +274,7 @@ func statsAddUp(r *rig) {
 }
 
 func closeTransport(r *rig) {
-	l := r.links(6, smallBuffers)
+	l := r.links(6, smallBuffers())
 	h := r.server().listen(transport.SocketConfig{})
 	dial := r.server().dialConfig(h, transport.SocketConfig{})
 	send, _ := l[0].b.blockedSend(1)

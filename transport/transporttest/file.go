@@ -117,7 +117,7 @@ func fileInTurn(r *rig) {
 }
 
 func fileBusy(r *rig) {
-	l := r.links(2, smallBuffers)
+	l := r.links(2, smallBuffers())
 	f, p := r.file(1, 4<<20)
 	send, want := l[0].a.blockedSend(1)
 	second := l[0].a.sendFile(f, 0, 100)

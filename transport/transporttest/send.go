@@ -159,7 +159,7 @@ func sendDoesNotSpin(r *rig) {
 }
 
 func sendHoldsUpNobody(r *rig) {
-	l := r.links(2, smallBuffers)
+	l := r.links(2, smallBuffers())
 	l[0].a.blockedSend(1)
 	r.runFlows(r.flow(l[1].a, l[1].b, 2, 256<<10), r.flow(l[1].b, l[1].a, 3, 256<<10))
 }

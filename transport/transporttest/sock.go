@@ -19,7 +19,9 @@ type sock struct {
 type link struct{ a, b sock }
 
 // smallBuffers keeps the kernel's buffers small, so that a send blocks early.
-var smallBuffers = transport.SocketConfig{SendBufferBytes: 16 << 10, ReceiveBufferBytes: 16 << 10}
+func smallBuffers() transport.SocketConfig {
+	return transport.SocketConfig{SendBufferBytes: 16 << 10, ReceiveBufferBytes: 16 << 10}
+}
 
 // listen opens a listener on e.
 func (e *end) listen(socket transport.SocketConfig) transport.Handle {
@@ -80,7 +82,7 @@ func (e *end) close(h transport.Handle) *call {
 func (r *rig) link() link { return r.links(1, transport.SocketConfig{})[0] }
 
 // tightLink is link with small buffers in the kernel.
-func (r *rig) tightLink() link { return r.links(1, smallBuffers)[0] }
+func (r *rig) tightLink() link { return r.links(1, smallBuffers())[0] }
 
 // links opens n connections from the client to the server, in order, and closes the listener.
 func (r *rig) links(n int, socket transport.SocketConfig) []link {
