@@ -38,7 +38,11 @@ func TestConformance(t *testing.T) {
 }
 
 func TestConformanceWithMildFaults(t *testing.T) {
-	for seed := range uint64(50) {
+	seeds := uint64(50)
+	if testing.Short() {
+		seeds = 5
+	}
+	for seed := range seeds {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			transporttest.Run(t, factory(seed, sim.Config{Jitter: 200 * time.Microsecond, Faults: sim.Mild()}))
 		})

@@ -146,8 +146,10 @@ func (t *Transport) sleep(timeout time.Duration) {
 			}
 		}
 		if next == never {
-			w.idle++
-			w.trace(t, 0, "idle: nothing will ever happen")
+			if !w.someBusy(t) {
+				w.idle++
+				w.trace(t, 0, "idle: nothing will ever happen")
+			}
 			return
 		}
 		w.runTo(next)
@@ -177,6 +179,11 @@ func (w *World) othersBusy(t *Transport) bool {
 		return false
 	}
 	t.seen = version
+	return w.someBusy(t)
+}
+
+// someBusy tells whether a transport other than t has something to do.
+func (w *World) someBusy(t *Transport) bool {
 	for _, o := range w.transports {
 		if o != t && !o.closed && (!o.idle || o.ready() || o.woken.Load()) {
 			return true

@@ -150,6 +150,23 @@ func TestIdleCountsWaitsThatNothingCanEnd(t *testing.T) {
 	assert.Equal(t, idle, w.Idle(), "a segment was on its way")
 }
 
+func TestIdleDoesNotCountWhileAnotherHasWork(t *testing.T) {
+	w := sim.NewWorld(1, sim.Config{})
+	a, b := open(t, w), open(t, w)
+	for range 5 {
+		a.wait(-1)
+	}
+	require.Zero(t, w.Idle(), "the other has not waited yet")
+	b.submit(transport.Op{Kind: transport.Cancel})
+	for range 5 {
+		a.wait(-1)
+	}
+	require.Zero(t, w.Idle(), "the other has a completion")
+	require.Len(t, b.wait(-1), 1)
+	require.False(t, run(w, func() bool { return false }, a, b))
+	assert.Positive(t, w.Idle())
+}
+
 func TestIdleSeesAReceiveThatWaitsForABlock(t *testing.T) {
 	w := sim.NewWorld(1, sim.Config{Blocks: 1, BlockBytes: 256})
 	a, b := open(t, w), open(t, w)
