@@ -167,6 +167,20 @@ func TestCommandLimitsHoldAtTheLastByte(t *testing.T) {
 			}
 		})
 	}
+	for _, c := range []struct{ prefix, bad, tooBig string }{
+		{"*", reasonMultibulk, reasonBigMultibulk}, {"*1\r\n$", reasonBulk, reasonBigBulk},
+	} {
+		for n := 19; n <= 21; n++ {
+			_, err := parseCommands(t, cfg, c.prefix+strings.Repeat("9", n-1)+"\r\n", 1000)
+			var pe *ProtocolError
+			require.ErrorAs(t, err, &pe)
+			if n <= 20 {
+				assert.Equal(t, c.bad, pe.Reason)
+			} else {
+				assert.Equal(t, c.tooBig, pe.Reason)
+			}
+		}
+	}
 	for _, prefix := range []string{"*", "*1\r\n$"} { // the type byte counts
 		n := 20 - 1
 		p, err := NewCommandParser(cfg)
@@ -240,6 +254,7 @@ func TestArgumentsCannotGrowIntoTheirNeighbours(t *testing.T) {
 	for _, in := range []string{wire("SET", "k", "v"), "SET k v\r\n", "SET 'k' \"v\"\r\n"} {
 		cmd, _, err := p.Decode([]byte(in))
 		require.NoError(t, err)
+		_ = append(cmd.Args[1], "##"...)
 		_ = append(cmd.Args[1], "overwritten"...)
 		assert.Equal(t, []string{"SET", "k", "v"}, texts(cmd.Args))
 	}

@@ -254,6 +254,16 @@ func TestABorrowedBufStaysAsItIs(t *testing.T) {
 	assert.Equal(t, before, b.Bytes())
 }
 
+func TestADecoderKeepsNoReferenceToItsInput(t *testing.T) {
+	ch, c, d := commandChannel(t, Config{})
+	ch.WriteInbound(wire("GET", "k"))
+	require.Len(t, c.got, 1)
+	args := d.parser.(*CommandParser).cmd.Args
+	for _, a := range args[:cap(args)] {
+		assert.Nil(t, a)
+	}
+}
+
 func TestAHandlerThatPanicsLeavesNoMemoryBehind(t *testing.T) {
 	for _, cut := range []int{0, 6} {
 		ch, c, _ := commandChannel(t, Config{})

@@ -38,7 +38,8 @@ func TestWhatCannotBeEncodedLeavesNothing(t *testing.T) {
 		assert.ErrorIs(t, AppendError(b, text), ErrEncode)
 	}
 	for _, v := range []Value{
-		array(bulk("fine"), array(simple("a\nb"))), errorValue("\r"), inline("a\n"), {Kind: 99},
+		array(bulk("fine"), array(simple("a\nb"))), errorValue("\r"), inline("a\n"),
+		{Kind: 99},
 		inline("+OK"), inline("*1"), inline("$1"), inline(":1"), inline("-1"),
 	} {
 		assert.ErrorIs(t, AppendValue(b, &v), ErrEncode)

@@ -40,7 +40,9 @@ func TestValuesOfEveryKindAreRead(t *testing.T) {
 		"$-1\r\n*-1\r\n*0\r\n*2\r\n*0\r\n*2\r\n$1\r\na\r\n*1\r\n*-1\r\n+\r\n*1\r\n$-1\r\n"
 	want := []Value{
 		simple("OK"), errorValue("ERR no"), integer(0), integer(-1 << 63), integer(1<<63 - 1), integer(7), bulk(""),
-		bulk("\r\n"), null(), {Kind: NullArray}, array(),
+		bulk("\r\n"), null(),
+		{Kind: NullArray},
+		array(),
 		array(array(), array(bulk("a"), array(Value{Kind: NullArray}))), simple(""), array(null()),
 	}
 	for _, chunk := range []int{1, 2, 3, 5, len(in)} {
@@ -144,6 +146,13 @@ func TestValueLimitsHoldAtTheLastByte(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestElementsAreCountedPerMessage(t *testing.T) {
+	in := strings.Repeat("*3\r\n:1\r\n*2\r\n:2\r\n:3\r\n:4\r\n", 5)
+	got, err := parseValues(t, Config{MaxElements: 5}, in, 7)
+	require.NoError(t, err)
+	assert.Len(t, got, 5)
 }
 
 func TestValueParserNeverLooksBack(t *testing.T) {

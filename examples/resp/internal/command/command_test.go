@@ -48,26 +48,85 @@ func (c *client) do(request string) string {
 func TestCommandsAnswerAsDocumented(t *testing.T) {
 	cl := newClient(t)
 	for _, c := range []struct{ request, want string }{
-		{"PING", "+PONG"}, {"ping x", "$1 x"}, {"PING x y", "-ERR wrong number of arguments for 'ping' command"}, {"ECHO x", "$1 x"},
-		{"GET s", "$-1"}, {"SET s 10", "+OK"}, {"GET s", "$2 10"}, {"GETSET s 11", "$2 10"}, {"INCR s", ":12"}, {"DECRBY s 20", ":-8"},
-		{"INCRBY s 9223372036854775807", ":9223372036854775799"}, {"INCRBY s 100", "-ERR increment or decrement would overflow"},
-		{"DECRBY s -9223372036854775808", "-ERR decrement would overflow"}, {"INCRBY s x", "-ERR value is not an integer or out of range"},
-		{"SET s v NX", "$-1"}, {"SET s v XX GET", "$19 9223372036854775799"}, {"SET n v XX", "$-1"}, {"SET n v NX GET", "$-1"}, {"GET n", "$1 v"},
-		{"SET n v NX XX", "-ERR syntax error"}, {"SET n v EX", "-ERR syntax error"}, {"SET n v EX 0", "-ERR invalid expire time in 'set' command"},
-		{"SET n v EX 9 PX 9", "-ERR syntax error"}, {"SET n v EX 9 KEEPTTL", "-ERR syntax error"}, {"APPEND s w", ":2"}, {"STRLEN s", ":2"},
-		{"STRLEN none", ":0"}, {"MSET a 1 b 2", "+OK"}, {"MSET a 1 b", "-ERR wrong number of arguments for 'mset' command"},
-		{"MGET a none b", "*3 $1 1 $-1 $1 2"}, {"EXISTS a a none", ":2"}, {"DEL a a b", ":2"},
-		{"RPUSH l 1 2 3", ":3"}, {"LPUSH l 0", ":4"}, {"LRANGE l 0 -1", "*4 $1 0 $1 1 $1 2 $1 3"}, {"LRANGE l -2 9", "*2 $1 2 $1 3"},
-		{"LRANGE l 3 1", "*0"}, {"LLEN l", ":4"}, {"LPOP l", "$1 0"}, {"RPOP l 2", "*2 $1 3 $1 2"}, {"LPOP l 0", "*0"}, {"LPOP l 9", "*1 $1 1"},
-		{"LPOP l", "$-1"}, {"LPOP l 1", "*-1"}, {"LPOP l -1", "-ERR value is out of range, must be positive"}, {"TYPE l", "+none"},
-		{"SADD t a b a", ":2"}, {"SCARD t", ":2"}, {"SREM t a z", ":1"}, {"SMEMBERS t", "*1 $1 b"}, {"SPOP t", "$1 b"}, {"SPOP t", "$-1"},
-		{"SPOP t 1", "*0"}, {"SADD t x", ":1"}, {"GET t", "-WRONGTYPE Operation against a key holding the wrong kind of value"}, {"TYPE t", "+set"},
-		{"HSET h f 1 g 2", ":2"}, {"HSET h f 3", ":0"}, {"HSET h f", "-ERR wrong number of arguments for 'hset' command"}, {"HGET h f", "$1 3"},
-		{"HGETALL h", "*4 $1 f $1 3 $1 g $1 2"}, {"HDEL h f g f", ":2"}, {"HGETALL h", "*0"}, {"TYPE h", "+none"},
-		{"KEYS [^mnoprst]", "*0"}, {"KEYS [rs]", "*1 $1 s"}, {"DBSIZE", ":3"}, {"SELECT 1", "+OK"}, {"DBSIZE", ":0"}, {"SELECT 16", "-ERR DB index is out of range"},
-		{"SELECT 0", "+OK"}, {"CONFIG GET save", "*2 $4 save $0 "}, {"CONFIG SET x y", "-ERR unknown subcommand 'SET'. Try CONFIG HELP."},
-		{"COMMAND COUNT", ":43"}, {"nonsense a b", "-ERR unknown command 'nonsense', with args beginning with: 'a' 'b' "},
-		{"FLUSHALL now", "-ERR syntax error"}, {"FLUSHALL", "+OK"}, {"DBSIZE", ":0"}, {"QUIT", "+OK"},
+		{"PING", "+PONG"},
+		{"ping x", "$1 x"},
+		{"PING x y", "-ERR wrong number of arguments for 'ping' command"},
+		{"ECHO x", "$1 x"},
+		{"GET s", "$-1"},
+		{"SET s 10", "+OK"},
+		{"GET s", "$2 10"},
+		{"GETSET s 11", "$2 10"},
+		{"INCR s", ":12"},
+		{"DECRBY s 20", ":-8"},
+		{"INCRBY s 9223372036854775807", ":9223372036854775799"},
+		{"INCRBY s 100", "-ERR increment or decrement would overflow"},
+		{"DECRBY s -9223372036854775808", "-ERR decrement would overflow"},
+		{"INCRBY s x", "-ERR value is not an integer or out of range"},
+		{"SET s v NX", "$-1"},
+		{"SET s v XX GET", "$19 9223372036854775799"},
+		{"SET n v XX", "$-1"},
+		{"SET n v NX GET", "$-1"},
+		{"GET n", "$1 v"},
+		{"SET n v NX XX", "-ERR syntax error"},
+		{"SET n v EX", "-ERR syntax error"},
+		{"SET n v EX 0", "-ERR invalid expire time in 'set' command"},
+		{"SET n v EX 9 PX 9", "-ERR syntax error"},
+		{"SET n v EX 9 KEEPTTL", "-ERR syntax error"},
+		{"APPEND s w", ":2"},
+		{"STRLEN s", ":2"},
+		{"STRLEN none", ":0"},
+		{"MSET a 1 b 2", "+OK"},
+		{"MSET a 1 b", "-ERR wrong number of arguments for 'mset' command"},
+		{"MGET a none b", "*3 $1 1 $-1 $1 2"},
+		{"EXISTS a a none", ":2"},
+		{"DEL a a b", ":2"},
+		{"RPUSH l 1 2 3", ":3"},
+		{"LPUSH l 0", ":4"},
+		{"LRANGE l 0 -1", "*4 $1 0 $1 1 $1 2 $1 3"},
+		{"LRANGE l -2 9", "*2 $1 2 $1 3"},
+		{"LRANGE l 3 1", "*0"},
+		{"LLEN l", ":4"},
+		{"LPOP l", "$1 0"},
+		{"RPOP l 2", "*2 $1 3 $1 2"},
+		{"LPOP l 0", "*0"},
+		{"LPOP l 9", "*1 $1 1"},
+		{"LPOP l", "$-1"},
+		{"LPOP l 1", "*-1"},
+		{"LPOP l -1", "-ERR value is out of range, must be positive"},
+		{"TYPE l", "+none"},
+		{"SADD t a b a", ":2"},
+		{"SCARD t", ":2"},
+		{"SREM t a z", ":1"},
+		{"SMEMBERS t", "*1 $1 b"},
+		{"SPOP t", "$1 b"},
+		{"SPOP t", "$-1"},
+		{"SPOP t 1", "*0"},
+		{"SADD t x", ":1"},
+		{"GET t", "-WRONGTYPE Operation against a key holding the wrong kind of value"},
+		{"TYPE t", "+set"},
+		{"HSET h f 1 g 2", ":2"},
+		{"HSET h f 3", ":0"},
+		{"HSET h f", "-ERR wrong number of arguments for 'hset' command"},
+		{"HGET h f", "$1 3"},
+		{"HGETALL h", "*4 $1 f $1 3 $1 g $1 2"},
+		{"HDEL h f g f", ":2"},
+		{"HGETALL h", "*0"},
+		{"TYPE h", "+none"},
+		{"KEYS [^mnoprst]", "*0"},
+		{"KEYS [rs]", "*1 $1 s"},
+		{"DBSIZE", ":3"},
+		{"SELECT 1", "+OK"},
+		{"DBSIZE", ":0"},
+		{"SELECT 16", "-ERR DB index is out of range"},
+		{"SELECT 0", "+OK"},
+		{"CONFIG GET save", "*2 $4 save $0 "},
+		{"CONFIG SET x y", "-ERR unknown subcommand 'SET'. Try CONFIG HELP."},
+		{"COMMAND COUNT", ":43"},
+		{"nonsense a b", "-ERR unknown command 'nonsense', with args beginning with: 'a' 'b' "},
+		{"FLUSHALL now", "-ERR syntax error"},
+		{"FLUSHALL", "+OK"},
+		{"DBSIZE", ":0"},
+		{"QUIT", "+OK"},
 	} {
 		got := strings.TrimSuffix(strings.ReplaceAll(cl.do(c.request), "\r\n", " "), " ")
 		assert.Equal(t, c.want, got, c.request)
@@ -82,8 +141,8 @@ func TestTimesToLiveFollowTheClock(t *testing.T) {
 	}{
 		{0, "SET k v EX 10", "+OK"},
 		{0, "TTL k", ":10"},
-		{501, "TTL k", ":9"}, // rounded: 9.499 s are left
-		{0, "PTTL k", ":9499"},
+		{499, "TTL k", ":10"}, // rounded: 9.501 s are left
+		{0, "PTTL k", ":9501"},
 		{0, "EXPIRE k 5 GT", ":0"},
 		{0, "EXPIRE k 50 NX", ":0"},
 		{0, "EXPIRE k 50 LT", ":0"},
@@ -140,6 +199,17 @@ func TestSessionsSelectForThemselvesAndShareTheStore(t *testing.T) {
 	other.Close()
 	assert.Contains(t, c.do("INFO clients"), "connected_clients:1\r\n")
 	assert.Contains(t, c.do("INFO"), "db3:keys=1,expires=0")
+}
+
+func TestSPopTakesAnyMember(t *testing.T) {
+	c := newClient(t)
+	first := map[string]bool{}
+	for range 200 {
+		c.do("SADD set a b c d e")
+		first[c.do("SPOP set")] = true
+		c.do("DEL set")
+	}
+	assert.Len(t, first, 5)
 }
 
 func TestOnlyQuitAsksToBeDisconnected(t *testing.T) {

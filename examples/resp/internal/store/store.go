@@ -96,27 +96,21 @@ func (s *Store) Flush() {
 }
 
 // Expire removes keys whose time has come, at most budget of them, and answers how many. Keys also expire when somebody
-// looks at them; this is for those that nobody looks at. It goes on where the last call stopped, and looks into each shard
-// at most once.
+// looks at them; this is for those that nobody looks at. It looks into each shard at most once; when its budget ends, the
+// next call begins at the next shard, so that no shard has to wait for another that is always busy.
 func (s *Store) Expire(budget int) int {
 	now, removed := s.Now(), 0
 	total := len(s.dbs) * shards
 	first := int(s.cursor.Load()) % total
-	for i := 0; i < total; i++ {
+	for i := 0; i < total && removed < budget; i++ {
 		at := (first + i) % total
-		if removed >= budget {
-			s.cursor.Store(uint32(at))
-			break
-		}
 		sh := &s.dbs[at/shards].shards[at%shards]
 		sh.mu.Lock()
 		removed += sh.expire(now, budget-removed)
-		if sh.due.first() != nil && sh.due.first().expireAt < now {
-			s.cursor.Store(uint32(at)) // the budget ended within this shard
-			sh.mu.Unlock()
-			break
-		}
 		sh.mu.Unlock()
+		if removed == budget {
+			s.cursor.Store(uint32(at + 1))
+		}
 	}
 	return removed
 }
