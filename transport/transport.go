@@ -13,7 +13,8 @@ import (
 )
 
 // Transport carries the operations of one event loop. Every method belongs to the goroutine (and OS thread) that opened
-// the transport, Wake excepted.
+// the transport, Wake excepted. A transport on a real clock also has Clock() time.Duration: the time now, from the fixed
+// point of Now, read anew; a loop bounds its turns by it.
 type Transport interface {
 	// Listen opens a listening socket, or adopts one (ListenConfig.Listener). It accepts nothing until an Accept is
 	// submitted.
@@ -51,7 +52,8 @@ type Transport interface {
 	Stats() Stats
 
 	// Close closes every socket and listener at once (what was not sent is lost) and frees the transport. Completions
-	// that were not handed out are dropped with their buffers. Close the channels first for a tidy end.
+	// that were not handed out are dropped with their buffers. Close the channels first for a tidy end. Afterwards Wait
+	// and Listen answer ErrClosed.
 	Close() error
 }
 
@@ -69,8 +71,9 @@ const (
 	// Recv delivers what the peer sends, in order, each completion with N > 0 and a Buf of N bytes, until Op.Limit bytes
 	// were delivered (last completion has More == false), the peer finished sending (io.EOF), the operation was
 	// cancelled (ErrCanceled) or the connection broke (its error). The data received before the end always comes first.
-	// A transport may overshoot Limit by less than one of its blocks; the channel counts that as debt. At most one per
-	// Handle.
+	// A transport may overshoot Limit by less than one of its blocks; the channel counts that as debt. The end never comes
+	// together with data; a Recv after io.EOF answers io.EOF again. Linux tells of a reset once: when a blocked Send got
+	// ECONNRESET, the Recv may read io.EOF. At most one per Handle.
 	Recv
 	// Send sends the readable bytes of Op.Bufs in order. Its completions' N add up to all the bytes unless it fails;
 	// there may be several (progress). It borrows the Bufs, and the slice, until the last completion: the caller must
@@ -90,7 +93,7 @@ const (
 	// Recv has delivered io.EOF before, only when the connection broke (RST, or both directions are closed). It is for
 	// sockets without an armed Recv, consumes nothing and does not spin.
 	WatchClose
-	// CloseWrite sends FIN: shutdown(2) with SHUT_WR.
+	// CloseWrite sends FIN: shutdown(2) with SHUT_WR. Not while a Send is in progress.
 	CloseWrite
 	// Close ends all operations of the Handle (each gets its last completion, ErrCanceled unless it was faster), closes
 	// the socket (with RST when Op.Reset), and completes after all of them. The Handle is stale from its Submit on for

@@ -125,6 +125,9 @@ func (t *Transport) Now() time.Duration {
 	return t.now
 }
 
+// Clock is the time since Open, read anew.
+func (t *Transport) Clock() time.Duration { return t.clock.Now() }
+
 // Pool is the loop's pool.
 func (t *Transport) Pool() *buffer.Pool { return t.pool }
 

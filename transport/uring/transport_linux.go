@@ -166,6 +166,9 @@ func (t *Transport) Now() time.Duration {
 	return t.now
 }
 
+// Clock is the time now, from the fixed point of Now, read anew.
+func (t *Transport) Clock() time.Duration { return t.clock.Now() }
+
 // Wake implements transport.Transport. Any goroutine.
 func (t *Transport) Wake() error { return t.wake.ring() }
 
