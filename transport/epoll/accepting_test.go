@@ -244,6 +244,49 @@ func TestALoopThatStopsAcceptingTellsTheOthers(t *testing.T) {
 	}
 }
 
+func TestAConnectionDoesNotWakeAllLoopsThatShareAListener(t *testing.T) {
+	original, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer original.Close()
+	var all sync.WaitGroup
+	var transports []*Transport
+	accepted := make(chan struct{}, 1)
+	for range 4 {
+		f := open(t, Config{})
+		l, _ := f.listen(transport.ListenConfig{Listener: original.(syscall.Conn)})
+		f.submit(transport.Op{Kind: transport.Accept, Handle: l})
+		f.wait(0)
+		transports = append(transports, f.tr)
+		all.Go(func() {
+			out, err := f.tr.Wait(nil, -1)
+			assert.NoError(t, err)
+			for range out {
+				accepted <- struct{}{}
+			}
+		})
+	}
+	for _, tr := range transports {
+		for tr.wake.state.Load() != asleep {
+			runtime.Gosched()
+		}
+	}
+	peer, err := net.Dial("tcp", original.Addr().String())
+	require.NoError(t, err)
+	defer peer.Close()
+	<-accepted
+	for _, tr := range transports {
+		require.NoError(t, tr.Wake())
+	}
+	all.Wait()
+	woken := 0
+	for _, tr := range transports {
+		if tr.Counters().Accepts > 0 {
+			woken++
+		}
+	}
+	require.Less(t, woken, len(transports)) // one, and those that had not quite fallen asleep
+}
+
 // noDescriptors runs fn while no descriptor can be opened.
 func noDescriptors(t *testing.T, fn func()) {
 	t.Helper()

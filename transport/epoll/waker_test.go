@@ -198,6 +198,43 @@ func TestARawWaitIsBoundedAndThenTheSchedulerIsTold(t *testing.T) {
 	}
 }
 
+// sleeping runs one endless Wait on another goroutine, and fn when it has begun; fn ends it.
+func (f *fixture) sleeping(fn func()) {
+	f.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, err := f.tr.Wait(nil, -1)
+		assert.NoError(f, err)
+	}()
+	for f.tr.wake.state.Load() != asleep {
+		runtime.Gosched()
+	}
+	fn()
+	<-done
+}
+
+func TestAnEndlessRawWaitTellsTheSchedulerInTheEnd(t *testing.T) {
+	f := open(t, Config{Raw: true, RawWait: time.Millisecond})
+	for head := time.Millisecond; f.tr.Counters().BlockingWaits == 0; head *= 2 {
+		require.Less(t, head, patience)
+		f.sleeping(func() {
+			time.Sleep(head) // more than RawWait, unless the machine is very busy
+			assert.NoError(t, f.tr.Wake())
+		})
+	}
+}
+
+func TestAWakeThatWasSeenDoesNotWakeAgain(t *testing.T) {
+	f := open(t, Config{})
+	for range 3 {
+		f.sleeping(func() { assert.NoError(t, f.tr.Wake()) })
+	}
+	require.EqualValues(t, 3, f.tr.Stats().Wakes)
+	f.wait(0)
+	require.Zero(t, f.wakeUps())
+}
+
 func TestASignalDoesNotEndAWait(t *testing.T) {
 	for _, raw := range []bool{false, true} {
 		f := open(t, Config{Raw: raw})
