@@ -284,3 +284,20 @@ func TestAClientThatReadsLateGetsEveryReply(t *testing.T) {
 		require.NoError(t, <-sent)
 	})
 }
+
+// A reply may be larger than all limits on what is pending: it is written once, and nothing more until it has left.
+func TestAValueLargerThanThePendingLimitTravelsWhole(t *testing.T) {
+	onEachTransport(t, func(t *testing.T, port string) {
+		c, err := redistest.NewConn(dial(t, port))
+		require.NoError(t, err)
+		value := strings.Repeat("0123456789abcdef", 20<<20/16)
+		v, err := c.Do("SET", "k", value)
+		require.NoError(t, err)
+		assert.Equal(t, "OK", string(v.Bytes))
+		replies, err := c.Exchange([]byte(request("GET", "k")+request("GET", "k")+request("PING")), 3)
+		require.NoError(t, err)
+		want := fmt.Sprintf("$%d\r\n%s\r\n", len(value), value)
+		assert.True(t, string(replies[0]) == want && string(replies[1]) == want)
+		assert.Equal(t, "+PONG\r\n", string(replies[2]))
+	})
+}

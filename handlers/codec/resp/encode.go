@@ -26,16 +26,20 @@ func AppendInt(b *buffer.Buf, n int64) { appendHeader(b, ':', n) }
 
 // AppendBulk appends a bulk string, which may hold any bytes. It borrows b until return.
 func AppendBulk(b *buffer.Buf, p []byte) {
-	appendHeader(b, '$', int64(len(p)))
-	b.Append(p)
-	b.AppendString(crlf)
+	t := room(b, len(p))
+	n := putHeader(t, '$', int64(len(p)))
+	n += copy(t[n:], p)
+	n += copy(t[n:], crlf)
+	b.Extend(n)
 }
 
 // AppendBulkString is AppendBulk for a string. It borrows b until return.
 func AppendBulkString(b *buffer.Buf, s string) {
-	appendHeader(b, '$', int64(len(s)))
-	b.AppendString(s)
-	b.AppendString(crlf)
+	t := room(b, len(s))
+	n := putHeader(t, '$', int64(len(s)))
+	n += copy(t[n:], s)
+	n += copy(t[n:], crlf)
+	b.Extend(n)
 }
 
 // AppendBulkInt appends a bulk string with a decimal integer in it. It borrows b until return.
@@ -136,28 +140,38 @@ func appendBytes(b *buffer.Buf, kind byte, p []byte) {
 	b.AppendString(crlf)
 }
 
-// appendHeader writes digits backwards into a scratch on the stack: cheaper than strconv for the small numbers that
-// nearly all lengths are.
+// maxHeader is a type byte, a sign, 19 digits, CR LF.
+const maxHeader = 24
+
+// room answers the end of b with room for a bulk string of n bytes. It borrows b until return.
+func room(b *buffer.Buf, n int) []byte {
+	n += len(crlf)
+	if b.Room() < maxHeader+n {
+		b.Reserve(maxHeader + n)
+	}
+	return b.Tail()
+}
+
 func appendHeader(b *buffer.Buf, kind byte, n int64) {
-	var line [24]byte // kind, sign, 19 digits, CR LF
-	i := len(line) - 2
-	line[i], line[i+1] = '\r', '\n'
-	u := uint64(n)
+	b.Extend(putHeader(room(b, 0), kind, n))
+}
+
+// putHeader writes a line with a number and answers its length. Nearly all numbers are short: cheaper than strconv.
+func putHeader(t []byte, kind byte, n int64) int {
+	t[0] = kind
+	i, u := 1, uint64(n)
 	if n < 0 {
-		u = -u
+		t[1] = '-'
+		i, u = 2, -u
 	}
-	for {
-		i--
-		line[i] = '0' + byte(u%10)
-		if u /= 10; u == 0 {
-			break
-		}
+	end := i + 1
+	for limit := uint64(10); u >= limit && end-i < 19; limit *= 10 {
+		end++
 	}
-	if n < 0 {
-		i--
-		line[i] = '-'
+	for j := end - 1; j >= i; j-- {
+		t[j] = '0' + byte(u%10)
+		u /= 10
 	}
-	i--
-	line[i] = kind
-	b.Append(line[i:])
+	t[end], t[end+1] = '\r', '\n'
+	return end + 2
 }
