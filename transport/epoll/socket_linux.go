@@ -33,7 +33,6 @@ const (
 	flagDirty                                        // in Transport.dirty
 	flagResuming                                     // in Transport.resuming
 
-	anyOperation = uint32(1)<<operations - 1
 	// The lists name slots, so these survive the end of a slot's socket.
 	listFlags = flagDirty | flagResuming
 )

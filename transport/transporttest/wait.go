@@ -298,7 +298,6 @@ func tokensRoundTrip(r *rig) {
 	r.done(calls...)
 	// Those of operations which the kernel sees, too.
 	l := r.link()
-	calls = calls[:0]
 	for i, token := range tokens[:11] {
 		want := payload(uint64(i), 100)
 		recv := l.b.e.submit(transport.Op{Kind: transport.Recv, Handle: l.b.h, Token: token, Limit: len(want)})
