@@ -350,7 +350,9 @@ func (r *race) attempt(address string) {
 	}
 	cancel := channel.Dial(r.agent.loop, dc, &cfg, func(c *channel.Channel, err error) {
 		if err != nil {
-			tell(outcome{err: err})
+			if !r.over { // else nobody waits for this one, it may have been cancelled
+				tell(outcome{err: err})
+			}
 			return
 		}
 		r.agent.joined(c, fromDial)

@@ -24,7 +24,8 @@ import (
 // addresses, as with net.Listen; without a host it is all addresses, on "tcp" those of IPv4 and IPv6.
 //
 // On TCP every loop has a listener of its own (SO_REUSEPORT, with more than one loop) and the kernel spreads the
-// connections by a hash of their addresses: few connections may be spread unevenly. A Unix socket has one listener
+// connections by a hash of their addresses: few connections may be spread unevenly. Another process of the same user can
+// then listen on the same port and gets its share, as does a second server of this one. A Unix socket has one listener
 // from which every loop accepts: each connection wakes all idle loops on epoll, and the fastest has it.
 func (s *Server) Listen(network, address string) (net.Addr, error) {
 	e, err := s.begin("listen")

@@ -12,12 +12,8 @@ import (
 	"github.com/weirnet/weir/pipeline"
 )
 
-const (
-	// writesPerTurn is how many writes one turn makes for broadcasts at most.
-	writesPerTurn = 4096
-	// maxLooks is how many turns in a row look after a member whose next writable event may have been swallowed.
-	maxLooks = 3
-)
+// writesPerTurn is how many writes one turn makes for broadcasts at most.
+const writesPerTurn = 4096
 
 // part is the members of a Set on one loop, and what they have yet to be given: a log that each member reads at its own
 // pace.
@@ -45,11 +41,7 @@ type part struct {
 	index    map[*pipeline.Context]*member // never iterated over: the order would differ from run to run
 	behind   []*member                     // the members that are not current
 	ready    []*member                     // those of them to be written to, in turn
-	looks    []*member                     // those parked this turn whose writable event is not sure to come
 	timer    *loop.Timer
-	// view is what a member is given: who holds a Buf shares its indexes with all who do, and a channel that sends a part
-	// of it moves them, so that each needs a view of its own.
-	view buffer.Buf
 }
 
 // entry is a message of the log.
@@ -69,8 +61,6 @@ type member struct {
 	atOff int    // in part.behind, while it is behind
 	state memberState
 	gone  bool
-	told  bool // whether the channel was writable when its handlers were last told
-	looks int
 }
 
 type memberState uint8
@@ -111,9 +101,9 @@ func (m *member) HandlerRemoved(*pipeline.Context) error {
 	return nil
 }
 
-// ChannelWritabilityChanged passes the event on, and then gives a member that waited for it what it has yet to get.
+// ChannelWritabilityChanged passes the event on, and then gives a member that waited for it what it has yet to get. The
+// event is sure to come after Writable was false, also when that was for less than a turn.
 func (m *member) ChannelWritabilityChanged(ctx *pipeline.Context) error {
-	m.told = ctx.Writable()
 	ctx.FireWritabilityChanged()
 	if m.state == parked && !m.gone {
 		m.part.write(m, writesPerTurn)
@@ -134,7 +124,6 @@ func (p *part) post(b *broadcast) bool {
 
 // run takes in what was posted and writes it to the members that take it, some of it in each turn.
 func (p *part) run() {
-	p.look()
 	writes := writesPerTurn
 	for taken := 0; ; {
 		for len(p.ready) > 0 {
@@ -183,8 +172,7 @@ func (p *part) again() {
 	p.timer.Reset(0)
 }
 
-// take answers the next posted message. Without one it answers nil, and the next post, or a look that is due, makes run
-// come.
+// take answers the next posted message. Without one it answers nil, and the next post makes run come.
 func (p *part) take() *broadcast {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -194,11 +182,7 @@ func (p *part) take() *broadcast {
 		p.queue = p.queue[1:]
 		return b
 	}
-	p.queue = nil
-	p.posted = len(p.looks) > 0
-	if p.posted {
-		p.again()
-	}
+	p.queue, p.posted = nil, false
 	return nil
 }
 
@@ -279,7 +263,7 @@ func (p *part) write(m *member, most int) (writes int) {
 		writes++
 		buf := e.buf.RetainForTurn() // the log may let go of it
 		p.pass(m)
-		err := m.ctx.Write(buf.Scratch(&p.view, 0, len(e.bytes)))
+		err := m.ctx.Write(buf)
 		buf.Release()
 		if err != nil && m.ctx.Open() {
 			m.ctx.FireError(err)
@@ -302,36 +286,6 @@ func (p *part) settle(m *member) {
 		p.schedule()
 	default:
 		m.state = parked
-		m.looks = 0
-		p.lookLater(m)
-	}
-}
-
-// lookLater sees to it that a parked member is not forgotten. The channel tells a change at the end of the turn, by
-// comparing: when it becomes writable again before that, nobody is told. Once it has told that it is not writable, the
-// other event is sure to come.
-func (p *part) lookLater(m *member) {
-	if !m.told || m.looks >= maxLooks {
-		return
-	}
-	m.looks++
-	p.looks = append(p.looks, m)
-	p.schedule()
-}
-
-// look looks after the members that were parked in the last turn.
-func (p *part) look() {
-	looks := p.looks
-	p.looks = nil
-	for _, m := range looks {
-		switch {
-		case m.gone || m.state != parked:
-		case m.ctx.Writable():
-			m.state = ready
-			p.ready = append(p.ready, m)
-		default:
-			p.lookLater(m)
-		}
 	}
 }
 

@@ -325,6 +325,16 @@ func TestServeAdoptsListeners(t *testing.T) {
 	}
 }
 
+func TestAServerOfOneLoopHasItsPortToItself(t *testing.T) {
+	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
+		addr := startTCP(t, &weir.Server{Transport: kind, Loops: 1, Init: initEcho})
+		other := &weir.Server{Transport: kind, Loops: 1, Init: initEcho, Logger: quiet()}
+		defer other.Close()
+		_, err := other.Listen("tcp", addr)
+		require.ErrorIs(t, err, syscall.EADDRINUSE)
+	})
+}
+
 // wrapped is a listener that hides its descriptor, as that of crypto/tls does.
 type wrapped struct{ net.Listener }
 

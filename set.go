@@ -78,7 +78,7 @@ func (s *Set) Add(ctx *pipeline.Context) error {
 	if p.index[ctx] != nil {
 		return nil
 	}
-	m := &member{part: p, ctx: ctx, told: true}
+	m := &member{part: p, ctx: ctx}
 	p.add(m)
 	if err := ctx.Pipeline().AddFirst("", m); err != nil {
 		p.remove(m)

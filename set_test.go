@@ -69,7 +69,8 @@ func TestEveryMemberGetsEachBroadcastOnceAndInOrder(t *testing.T) {
 					size := []int{8, 1020, 1021, 3000}[m%4]
 					p := bytes.Repeat([]byte{byte(s)}, size)
 					binary.BigEndian.PutUint32(p, uint32(m))
-					if err := set.Broadcast(framed(p)); err != nil {
+					p = framed(p)
+					if err := set.Broadcast(p); err != nil {
 						return err
 					}
 					clear(p) // the set has its own copy
@@ -488,21 +489,52 @@ func blockLoops(t *testing.T, srv *weir.Server) (release chan struct{}) {
 	return release
 }
 
-func TestABurstMakesNoMemberSlow(t *testing.T) {
+func TestABurstMakesNobodyMissAnything(t *testing.T) {
 	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
-		set, srv, clients := crowd(t, kind, 4)
+		// Together more than a member may be behind and more than its watermark, and less than the kernel takes.
+		const messages, size, behind, kernel = 500, 1000, 50_000, 1 << 20
+		srv := &weir.Server{Transport: kind, Loops: 2, Socket: transport.SocketConfig{SendBufferBytes: kernel}}
+		set := &weir.Set{Server: srv, MaxBehindBytes: behind}
+		srv.Init = only(func() any { return set })
+		clients := gather(t, srv, set, 4)
+		for _, c := range clients {
+			require.NoError(t, c.(*net.TCPConn).SetReadBuffer(kernel))
+		}
 		release := blockLoops(t, srv)
-		message := make([]byte, 1000)
-		const messages = 500 // together far above the watermark, and less than the kernel takes
 		for range messages {
-			require.NoError(t, set.Broadcast(message))
+			require.NoError(t, set.Broadcast(make([]byte, size)))
 		}
 		close(release)
 		require.NoError(t, all(len(clients), func(i int) error {
-			_, err := io.ReadFull(clients[i], make([]byte, messages*len(message)))
+			_, err := io.ReadFull(clients[i], make([]byte, messages*size))
 			return err
 		}))
 		assert.Zero(t, set.Missed())
+	})
+}
+
+func TestAClosingChannelMissesNothing(t *testing.T) {
+	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
+		srv := &weir.Server{Transport: kind, Loops: 1}
+		set := &weir.Set{Server: srv, MaxBehindBytes: 10, Slow: func(*pipeline.Context) {}}
+		closed := make(chan struct{})
+		srv.Init = func(p *pipeline.Pipeline) error {
+			return errors.Join(p.AddLast("set", set), p.AddLast("closer", readFunc(func(ctx *pipeline.Context, _ any) error {
+				defer close(closed)
+				return ctx.Close()
+			})))
+		}
+		clients := gather(t, srv, set, 2)
+		_, err := io.WriteString(clients[0], "x") // and keeps its side open: the channel goes on closing
+		require.NoError(t, err)
+		receive(t, closed, "the close")
+		for range 5 {
+			require.NoError(t, set.Broadcast(make([]byte, 10)))
+		}
+		_, err = io.ReadFull(clients[1], make([]byte, 50))
+		require.NoError(t, err)
+		assert.Zero(t, set.Missed())
+		assert.Equal(t, 1, set.Len())
 	})
 }
 
