@@ -56,7 +56,7 @@ func (d *direct) Exchange(wire []byte, requests int) (replies [][]byte, err erro
 	out := buffer.New(4096)
 	for len(wire) > 0 {
 		n := min(len(wire), 1+d.random.IntN([]int{2, 30, 5000}[d.random.IntN(3)]))
-		d.pending = append(d.pending, wire[:n]...)
+		d.pending = append(bytes.Clone(d.pending), wire[:n]...) // it moves, as a buffer that grows does
 		wire = wire[n:]
 		for {
 			cmd, took, err := d.parser.Decode(d.pending)
@@ -69,7 +69,7 @@ func (d *direct) Exchange(wire []byte, requests int) (replies [][]byte, err erro
 			d.session.Execute(cmd.Args, out)
 			replies = append(replies, bytes.Clone(out.Bytes()))
 			out.Truncate(0)
-			d.pending = bytes.Clone(d.pending[took:])
+			d.pending = d.pending[took:]
 		}
 	}
 	if len(replies) != requests || len(d.pending) > 0 {

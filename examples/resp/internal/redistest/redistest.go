@@ -148,17 +148,17 @@ func (c *Conn) send(wire []byte) error {
 
 // Reply waits for the next reply and answers it, and its bytes; both are valid until the next call.
 func (c *Conn) Reply() (v *resp.Value, wire []byte, err error) {
-	c.in = c.in[:copy(c.in, c.in[c.done:])]
-	c.done = 0
 	for {
-		v, n, err := c.parser.Decode(c.in)
+		rest := c.in[c.done:]
+		v, n, err := c.parser.Decode(rest)
 		if err == nil {
-			c.done = n
-			return v, c.in[:n], nil
+			c.done += n
+			return v, rest[:n], nil
 		}
 		if !errors.Is(err, codec.ErrShort) {
 			return nil, nil, err
 		}
+		c.in, c.done = c.in[:copy(c.in, rest)], 0
 		if len(c.in) == cap(c.in) {
 			c.in = append(c.in, make([]byte, max(4096, len(c.in)))...)[:len(c.in)]
 		}
