@@ -29,7 +29,7 @@ var forms = []string{
 	"SADD k m … m", "SREM k m … m", "SPOP k", "SPOP k n", "SMEMBERS k", "SCARD k",
 	"HSET k m v … m v", "HGET k m", "HDEL k m … m", "HGETALL k",
 	"EXPIRE k t", "PEXPIRE k t", "EXPIRE k t x", "PEXPIRE k t x x", "TTL k", "PTTL k", "TYPE k", "KEYS p", "DBSIZE",
-	"INFO", "INFO v", "CONFIG GET c", "CONFIG GET c c", "CONFIG v", "COMMAND", "COMMAND COUNT", "COMMAND v", "SELECT d", "v … v",
+	"INFO", "INFO v", "CONFIG GET c", "CONFIG GET c c", "CONFIG v", "COMMAND COUNT", "COMMAND v", "SELECT d", "v … v",
 }
 
 //weir:immutable data
