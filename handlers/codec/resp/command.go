@@ -14,7 +14,7 @@ const keptElements = 1024
 // Command is a request. It belongs to the parser that answered it and is valid as long as the input it was parsed from,
 // in a handler until ChannelRead returns.
 type Command struct {
-	// Args are the name and the arguments. They alias the input and may be changed in place, not kept. None: an empty
+	// Args are the name and the arguments. They alias the input: they are neither to be kept nor changed. None: an empty
 	// request, to which Redis answers nothing.
 	Args [][]byte
 }

@@ -80,7 +80,7 @@ func (s *Set) NewSession() *Session {
 func (s *Session) Close() { s.set.sessions.Add(-1) }
 
 // Execute runs the request of which args[0] is the command's name and appends its reply to out. It borrows both until
-// return; it may change args. True: the client wants to be disconnected after this reply.
+// return. True: the client wants to be disconnected after this reply.
 func (s *Session) Execute(args [][]byte, out *buffer.Buf) (quit bool) {
 	s.args, s.out = args, out
 	s.cmd = s.set.lookup(args[0])
