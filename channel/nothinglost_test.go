@@ -1,0 +1,99 @@
+package channel_test
+
+import (
+	"bytes"
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirnet/weir/pipeline"
+	"github.com/weirnet/weir/transport/sim"
+)
+
+func TestEndOfInputIsToldAfterWhatAPauseHeldBack(t *testing.T) {
+	p := newPair(t, sim.Config{})
+	server := &halfProbe{}
+	server.onRead = func(ctx *pipeline.Context, _ []byte) error { ctx.Pause(); return nil }
+	p.listen(func() []any { return []any{server} })
+	client := &probe{}
+	p.dial(client)
+	p.until("the server is active", func() bool { return server.active == 1 })
+	want := randomBytes(1, 40_000)
+	require.NoError(t, client.ctx.Write(want))
+	require.NoError(t, client.ctx.CloseWrite())
+	for range 200 { // all of it, the FIN too, waits when the server's loop turns again
+		_, err := p.client.RunOnce(50 * time.Microsecond)
+		require.NoError(t, err)
+	}
+	p.run(time.Second)
+	require.Equal(t, []string{"active", "read"}, server.events, "paused: neither the rest nor the end")
+	for server.got.Len() < len(want) {
+		require.Zero(t, server.readClosed)
+		had := server.got.Len()
+		server.ctx.Resume()
+		p.until("the next piece was read", func() bool { return server.got.Len() > had })
+	}
+	require.True(t, bytes.Equal(want, server.got.Bytes()))
+	server.ctx.Resume()
+	p.until("the end was told", func() bool { return server.readClosed == 1 })
+}
+
+func TestUnwritableForAPartOfATurnIsTold(t *testing.T) {
+	p := newPair(t, sim.Config{})
+	client, _ := stalled(t, p)
+	ctx := client.ctx
+	ctx.Hold(64<<10 + 1)
+	require.False(t, ctx.Writable(), "a handler that looks now waits to be told")
+	ctx.Hold(-(64<<10 + 1))
+	require.True(t, ctx.Writable())
+	p.step()
+	assert.Equal(t, []string{"active", "writable"}, client.events)
+	p.run(time.Millisecond)
+	assert.Equal(t, []string{"active", "writable"}, client.events, "once")
+}
+
+func TestTasksPostedWhileTheSocketClosesRunBeforeInactive(t *testing.T) {
+	p := newPair(t, sim.Config{})
+	client, _ := stalled(t, p)
+	r := client.ctx.Ref()
+	client.ctx.Abort(errTest) // completes in the next turn, before what is posted from here on
+	for range 2 {
+		require.NoError(t, r.Execute(func(*pipeline.Context) { client.events = append(client.events, "task") }))
+	}
+	p.until("the client is closed", func() bool { return client.inactive == 1 })
+	p.run(time.Millisecond)
+	assert.Equal(t, []string{"active", "task", "task", "inactive"}, client.events)
+	assert.ErrorIs(t, r.Execute(func(*pipeline.Context) {}), pipeline.ErrClosed)
+}
+
+func TestRefWriteThatWaitsIsWokenByRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // tells when the writer waits
+		p := newPair(t, sim.Config{SendBufferBytes: 4 << 10, ReceiveBufferBytes: 4 << 10})
+		p.clientConfig.MaxPendingBytes = 100_000
+		client, server := stalled(t, p)
+		r := client.ctx.Ref()
+		message := make([]byte, 60_000)
+		require.NoError(t, r.TryWrite(message))
+		p.run(time.Millisecond)
+		require.ErrorIs(t, r.TryWrite(message), pipeline.ErrFull)
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		done := make(chan error, 1)
+		go func() { done <- r.Write(ctx, message) }()
+		synctest.Wait()
+		require.Empty(t, done, "it waits")
+		p.run(time.Millisecond)
+		synctest.Wait()
+		require.Empty(t, done, "turns alone make no room")
+		server.ctx.Resume()
+		p.until("the first message has arrived", func() bool { return server.got.Len() == len(message) })
+		synctest.Wait()
+		require.Len(t, done, 1, "there is room")
+		require.NoError(t, <-done)
+		p.until("the second message has arrived", func() bool { return server.got.Len() == 2*len(message) })
+	})
+}
