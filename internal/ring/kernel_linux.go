@@ -13,8 +13,11 @@ type Kernel interface {
 	Attach(s *Shared)
 	// Enter is io_uring_enter(2). A negative timeout means none.
 	Enter(submit, minimum, flags uint32, timeout time.Duration) (int, syscall.Errno)
-	// Register is io_uring_register(2).
-	Register(opcode uint8, arg unsafe.Pointer, n uint32) (int, syscall.Errno)
+	// RegisterBuffers registers a buffer ring at an address as a group, UnregisterBuffers ends that, and BufferHead
+	// answers the position of the next block: the parts of io_uring_register(2) that a Ring cannot do without.
+	RegisterBuffers(group uint16, address uintptr, entries uint32) syscall.Errno
+	UnregisterBuffers(group uint16) syscall.Errno
+	BufferHead(group uint16) (uint16, syscall.Errno)
 	// Close is called when the ring is closed.
 	Close()
 }
@@ -66,4 +69,24 @@ func openFake(cfg Config) (*Ring, error) {
 		return nil, err
 	}
 	return r, nil
+}
+
+// fakeRegister is io_uring_register(2) with a Kernel.
+func fakeRegister(k Kernel, opcode uint8, arg unsafe.Pointer) (int, syscall.Errno) {
+	switch opcode {
+	case registerPbufRing:
+		// SAFETY: for this opcode arg is a struct io_uring_buf_reg.
+		reg := (*bufferReg)(arg)
+		return 0, k.RegisterBuffers(reg.group, uintptr(reg.ringAddress), reg.entries)
+	case unregisterPbufRing:
+		// SAFETY: as above.
+		return 0, k.UnregisterBuffers((*bufferReg)(arg).group)
+	case registerPbufStatus:
+		// SAFETY: for this opcode arg is a struct io_uring_buf_status.
+		status := (*bufferStatus)(arg)
+		head, errno := k.BufferHead(uint16(status.group))
+		status.head = uint32(head)
+		return 0, errno
+	}
+	return 0, syscall.EINVAL
 }

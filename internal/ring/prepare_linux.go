@@ -64,9 +64,12 @@ func SendVectors(e *SQE, fd int32, v []Vector, flags uint32) {
 
 // SendMessage is SendVectors for any kernel, with a header of an Arena.
 func SendMessage(e *SQE, fd int32, h *MessageHeader, v []Vector, flags uint32) {
-	// SAFETY: only the numbers are kept; h and v are in mappings.
-	*h = MessageHeader{vectors: uintptr(unsafe.Pointer(unsafe.SliceData(v))), count: uintptr(len(v))}
-	e.PrepOperation(abi.IORING_OP_SENDMSG, fd, uint64(uintptr(unsafe.Pointer(h))), 1, 0)
+	// SAFETY: only the number is kept; v is in a mapping.
+	base := uintptr(unsafe.Pointer(unsafe.SliceData(v)))
+	*h = MessageHeader{vectors: base, count: uintptr(len(v))}
+	// SAFETY: only the number is kept; h is in a mapping.
+	header := uintptr(unsafe.Pointer(h))
+	e.PrepOperation(abi.IORING_OP_SENDMSG, fd, uint64(header), 1, 0)
 	e.SetOpFlags(flags)
 }
 

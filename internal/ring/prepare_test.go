@@ -38,7 +38,7 @@ func TestEntriesHaveTheKernelsLayout(t *testing.T) {
 
 	var c CQE
 	Write(&c, 1<<40, -5, 7<<bufferShift|FlagMore|FlagBuffer)
-	require.EqualValues(t, 1<<40, c.UserData())
+	require.Equal(t, uint64(1<<40), c.UserData())
 	require.EqualValues(t, -5, c.Result())
 	require.EqualValues(t, 7, BufferID(&c))
 }

@@ -1,6 +1,8 @@
 package uring
 
 import (
+	"errors"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/internal/ring"
@@ -38,7 +40,7 @@ func (t *Transport) lose() {
 		}
 	}
 	t.unsettled = kept
-	t.blocks.recover(&t.events)
+	t.leaky = true
 	for i := range t.slots.len() {
 		if s := t.slots.at(i); s.state != stateFree && s.kernel > 0 {
 			t.audit(s)
@@ -47,6 +49,33 @@ func (t *Transport) lose() {
 	if t.watched == armed {
 		t.watchAudited = t.round
 		t.todo.push(work{kind: kindAudit, of: kindWake})
+	}
+}
+
+// recoverBlocks gives the kernel the blocks back that it has used and that no completion told of. The kernel takes blocks
+// in the order in which they were put, so those before its position are used: by a completion in events, or by a lost one.
+// Before Linux 6.8 it does not say where it is; then what is lost stays lost.
+func (t *Transport) recoverBlocks() {
+	b := t.blocks
+	head, err := b.ring.Head()
+	if first, end := t.ring.Ready(); first != end || err != nil && !errors.Is(err, unix.EINVAL) {
+		return // some completions are not in events yet
+	}
+	t.leaky = false
+	if err != nil {
+		return
+	}
+	known := make(map[uint16]bool)
+	for i := t.events.first; i < len(t.events.items); i++ {
+		if e := &t.events.items[i]; e.flags&ring.FlagBuffer != 0 {
+			known[uint16(e.flags>>16)] = true
+		}
+	}
+	for id := range b.mem {
+		used := int16(b.added[id]-head) < 0
+		if b.mem[id] != nil && used && !known[uint16(id)] {
+			b.recycle(uint16(id))
+		}
 	}
 }
 

@@ -127,28 +127,6 @@ func (b *blocks) recycle(id uint16) { b.put(b.take(id)) }
 // forget drops a block: the transport is closing.
 func (b *blocks) forget(id uint16) { b.take(id) }
 
-// recover gives the kernel the blocks back that it has used and that no completion told of, neither one that was handed
-// out nor one of events. The kernel takes blocks in the order in which they were put, so those before its position are
-// used. Before Linux 6.8 it does not say where it is; then what is lost stays lost.
-func (b *blocks) recover(events *fifo[event]) {
-	head, err := b.ring.Head()
-	if err != nil {
-		return
-	}
-	known := make(map[uint16]bool)
-	for i := events.first; i < len(events.items); i++ {
-		if e := &events.items[i]; e.flags&ring.FlagBuffer != 0 {
-			known[uint16(e.flags>>16)] = true
-		}
-	}
-	for id := range b.mem {
-		used := int16(b.added[id]-head) < 0
-		if b.mem[id] != nil && used && !known[uint16(id)] {
-			b.recycle(uint16(id))
-		}
-	}
-}
-
 // close takes the blocks from the kernel. Those that are lent stay with their holders.
 func (b *blocks) close() {
 	_ = b.ring.Unregister()

@@ -17,7 +17,7 @@ func (t *Transport) submitConnect(op *transport.Op) {
 		t.end(op.Token, invalid)
 		return
 	}
-	d := &dialing{}
+	d := &dialing{bound: cfg.LocalAddress != ""}
 	fd, err := sys.OpenDialSocket(&sys.DialOptions{
 		Network: cfg.Network, Address: cfg.Address, LocalAddress: cfg.LocalAddress, Control: cfg.Control,
 		Socket: sys.SocketOptions(cfg.Socket),
@@ -39,6 +39,12 @@ func (t *Transport) submitConnect(op *transport.Op) {
 func (t *Transport) issueConnect(s *slot) bool {
 	d := s.dial
 	if d == nil || d.stage != queued {
+		return true
+	}
+	if d.to.Family() == unix.AF_UNIX {
+		// connect(2) of a Unix socket does not wait. When the listener's queue is full it fails with EAGAIN; the ring
+		// would poll for a room that nobody reports and try again in a worker thread.
+		t.connected(s, sys.Connect(int(s.fd), &d.to))
 		return true
 	}
 	name := t.arena.Name(d.to.Pointer(), d.to.Size())
@@ -64,6 +70,12 @@ func (t *Transport) finishConnect(s *slot, e *event) {
 	if e.result < 0 {
 		errno = errnoOf(e.result)
 	}
+	t.connected(s, errno)
+}
+
+// connected ends a Connect.
+func (t *Transport) connected(s *slot, errno syscall.Errno) {
+	d := s.dial
 	switch {
 	case errno == unix.ECANCELED && d.audited != 0 && !d.canceled:
 		t.failConnect(s, ErrLost) // half-way: it can not be begun again
@@ -71,7 +83,7 @@ func (t *Transport) finishConnect(s *slot, e *event) {
 		t.failConnect(s, transport.ErrCanceled)
 	case errno != 0:
 		t.failConnect(s, errno)
-	case sys.ConnectedToItself(int(s.fd), &d.to):
+	case !d.bound && sys.ConnectedToItself(int(s.fd), &d.to):
 		t.failConnect(s, unix.ECONNREFUSED) // nobody listens there
 	default:
 		s.state, s.dial = stateOpen, nil

@@ -335,8 +335,7 @@ func (w *world) finish() {
 		require.Zero(w, tr.Stats().Open)
 		require.Equal(w, 1, w.kernels[i].Armed(), "only the poll for Wake is armed: %v", w.kernels[i])
 		require.Zero(w, tr.blocks.lent)
-		tr.blocks.fill()
-		require.GreaterOrEqual(w, tr.blocks.free(), tr.blocks.window, "blocks are missing")
+		w.blocksAreThere(tr)
 		require.Zero(w, tr.urgent)
 		if !w.lossy {
 			require.Equal(w, 1, tr.outstanding)
@@ -347,6 +346,18 @@ func (w *world) finish() {
 		require.NoError(w, tr.Close())
 	}
 	require.NoError(w, w.file.Close())
+}
+
+// blocksAreThere checks that the kernel has every block that the transport believes it has.
+func (w *world) blocksAreThere(tr *Transport) {
+	b := tr.blocks
+	b.fill()
+	require.GreaterOrEqual(w, b.free(), b.window)
+	head, err := b.ring.Head()
+	require.NoError(w, err)
+	for id, mem := range b.mem {
+		require.False(w, mem != nil && int16(b.added[id]-head) < 0, "block %d is lost", id)
+	}
 }
 
 // wind brings a side nearer to its end and answers whether it is there.

@@ -120,7 +120,8 @@ type listener struct {
 // dialing is what only connecting sockets have.
 type dialing struct {
 	operation
-	to sys.Sockaddr
+	to    sys.Sockaddr
+	bound bool // to a local address of the caller's choice
 }
 
 const (

@@ -59,6 +59,7 @@ type Transport struct {
 	overflown    bool                       // so was the queue when it was last looked at
 	urgent       int                        // sends that must end in the next Wait
 	leftover     int                        // Waits since the kernel was entered
+	leaky        bool                       // blocks may have been lost, see recoverBlocks
 	watched      stage                      // of the poll on wake's eventfd
 	watchAudited uint8                      // the round in which its completion may have been lost, see audit
 	pipes        [][2]int                   // idle ones, empty

@@ -167,6 +167,9 @@ func (t *Transport) settle() {
 	if t.ring.Dropped() != t.dropped {
 		t.lose()
 	}
+	if t.leaky && !t.overflown {
+		t.recoverBlocks()
+	}
 	if len(t.unsettled) == 0 {
 		return
 	}

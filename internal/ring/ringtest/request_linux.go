@@ -188,30 +188,30 @@ func (r *request) close() {
 	r.end(0, 0)
 }
 
-// cancel ends other requests, or comes too late for them.
+// cancel ends other requests, or comes too late for them. Those that it finds end with the next work, as with
+// DEFER_TASKRUN; until then another cancellation finds them, too. With ALL it answers how many it found.
 func (r *request) cancel() {
 	k := r.k
+	all := r.e.OpFlags&(cancelAll|cancelAny) != 0
 	found, already := 0, 0
 	for _, p := range append([]*request(nil), k.pending...) {
 		if p == r || p.state == ended || !r.matches(p) {
 			continue
 		}
-		if p.state == dying || k.fails(k.script.CancelTooLate, &k.faults.LateCancels) {
+		if p.state == waiting && k.fails(k.script.CancelTooLate, &k.faults.LateCancels) {
 			already++
-			if p.state == waiting {
-				p.tooLate()
-			}
+			p.tooLate()
 			continue
 		}
 		found++
-		p.end(-int32(unix.ECANCELED), 0)
-		if r.e.OpFlags&(cancelAll|cancelAny) == 0 {
+		p.state = dying
+		if !all {
 			break
 		}
 	}
 	switch {
-	case found > 0 && r.e.OpFlags&(cancelAll|cancelAny) != 0:
-		r.end(int32(found), 0)
+	case all:
+		r.end(int32(found+already), 0)
 	case found > 0:
 		r.end(0, 0)
 	case already > 0:

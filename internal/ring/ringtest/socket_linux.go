@@ -1,42 +1,24 @@
 package ringtest
 
 import (
+	"encoding/binary"
+	"math/bits"
 	"syscall"
-	"unsafe"
 
 	abi "github.com/iceber/iouring-go/syscall"
 	"golang.org/x/sys/unix"
 )
 
-// A group's blocks are in a ring of struct io_uring_buf that the other side fills.
+// group is a buffer ring: entries of struct io_uring_buf that the other side fills.
 type group struct {
 	address uintptr
 	entries uint16
 	head    uint16
 }
 
-// bufferReg is struct io_uring_buf_reg.
-type bufferReg struct {
-	address uint64
-	entries uint32
-	group   uint16
-	flags   uint16
-	resv    [3]uint64
-}
-
-// bufferStatus is struct io_uring_buf_status.
-type bufferStatus struct {
-	group uint32
-	head  uint32
-	resv  [8]uint32
-}
-
 const (
-	registerPbufRing   = 22
-	unregisterPbufRing = 23
-	registerPbufStatus = 26
-	tailOffset         = 14
-	bufferEntryBytes   = 16
+	tailOffset       = 14
+	bufferEntryBytes = 16
 )
 
 // block is struct io_uring_buf.
@@ -44,65 +26,67 @@ type block struct {
 	address uint64
 	length  uint32
 	id      uint16
-	_       uint16
 }
 
-// Register implements ring.Kernel.
-func (k *Kernel) Register(opcode uint8, arg unsafe.Pointer, _ uint32) (int, syscall.Errno) {
-	switch opcode {
-	case registerPbufRing:
-		// SAFETY: for this opcode arg is a struct io_uring_buf_reg.
-		reg := (*bufferReg)(arg)
-		if k.groups[reg.group] != nil {
-			return 0, unix.EEXIST
-		}
-		k.groups[reg.group] = &group{address: uintptr(reg.address), entries: uint16(reg.entries)}
-		return 0, 0
-	case unregisterPbufRing:
-		// SAFETY: as above.
-		reg := (*bufferReg)(arg)
-		delete(k.groups, reg.group)
-		return 0, 0
-	case registerPbufStatus:
-		// SAFETY: for this opcode arg is a struct io_uring_buf_status.
-		status := (*bufferStatus)(arg)
-		g := k.groups[uint16(status.group)]
-		if g == nil {
-			return 0, unix.ENOENT
-		}
-		status.head = uint32(g.head)
-		return 0, 0
+// RegisterBuffers implements ring.Kernel.
+func (k *Kernel) RegisterBuffers(id uint16, address uintptr, entries uint32) syscall.Errno {
+	if k.groups[id] != nil {
+		return unix.EEXIST
 	}
-	return 0, unix.EINVAL
+	k.groups[id] = &group{address: address, entries: uint16(entries)}
+	return 0
 }
 
-// copyIn copies memory of this process by its number: neither vet nor checkptr can follow a pointer through an entry.
-func copyIn(p []byte, address uintptr) {
-	if len(p) == 0 {
-		return
+// UnregisterBuffers implements ring.Kernel.
+func (k *Kernel) UnregisterBuffers(id uint16) syscall.Errno {
+	delete(k.groups, id)
+	return 0
+}
+
+// BufferHead implements ring.Kernel. While completions are late it does not say: in the kernel, one that is not in the
+// queue is kept aside, and the ring says so.
+func (k *Kernel) BufferHead(id uint16) (uint16, syscall.Errno) {
+	if len(k.ready) > 0 {
+		return 0, unix.EBUSY
+	}
+	if k.groups[id] == nil {
+		return 0, unix.ENOENT
+	}
+	return k.groups[id].head, 0
+}
+
+// load copies memory of this process by its number: neither vet nor checkptr can follow a pointer through an entry.
+func load(address uintptr, n int) []byte {
+	p := make([]byte, n)
+	if n == 0 {
+		return p
 	}
 	local := []unix.Iovec{{Base: &p[0]}}
-	local[0].SetLen(len(p))
-	n, err := unix.ProcessVMReadv(unix.Getpid(), local, []unix.RemoteIovec{{Base: address, Len: len(p)}}, 0)
-	if err != nil || n != len(p) {
+	local[0].SetLen(n)
+	done, err := unix.ProcessVMReadv(unix.Getpid(), local, []unix.RemoteIovec{{Base: address, Len: n}}, 0)
+	if err != nil || done != n {
 		panic("ringtest: an entry refers to memory that can not be read")
 	}
+	return p
 }
 
-// load copies a value of this process by its address.
-func load[T any](address uintptr) T {
-	var v T
-	// SAFETY: the bytes of v, which has no pointers.
-	copyIn(unsafe.Slice((*byte)(unsafe.Pointer(&v)), unsafe.Sizeof(v)), address)
-	return v
+const wordBytes = bits.UintSize / 8
+
+// number reads the i-th word of p.
+func number(p []byte, i int) uintptr {
+	if p = p[i*wordBytes:]; wordBytes == 8 {
+		return uintptr(binary.NativeEndian.Uint64(p))
+	}
+	return uintptr(binary.NativeEndian.Uint32(p))
 }
 
 // peek answers the next block of a group; ok is false when there is none.
 func (g *group) peek() (b block, ok bool) {
-	if load[uint16](g.address+tailOffset) == g.head {
+	if binary.NativeEndian.Uint16(load(g.address+tailOffset, 2)) == g.head {
 		return block{}, false
 	}
-	return load[block](g.address + uintptr(g.head&(g.entries-1))*bufferEntryBytes), true
+	p := load(g.address+uintptr(g.head&(g.entries-1))*bufferEntryBytes, bufferEntryBytes)
+	return block{binary.NativeEndian.Uint64(p), binary.NativeEndian.Uint32(p[8:]), binary.NativeEndian.Uint16(p[12:])}, true
 }
 
 // call makes a system call that does not block, with addresses as numbers, and answers its result as an entry's.
@@ -157,17 +141,6 @@ func (r *request) recv() {
 	}
 }
 
-// header is struct msghdr, with numbers for pointers.
-type header struct {
-	name       uintptr
-	nameLength uint32
-	vectors    uintptr
-	count      uintptr
-	control    uintptr
-	ctlLength  uintptr
-	flags      int32
-}
-
 // vector is struct iovec.
 type vector struct{ base, length uintptr }
 
@@ -175,8 +148,8 @@ type vector struct{ base, length uintptr }
 func (r *request) vectors() []vector {
 	switch {
 	case r.e.Opcode == abi.IORING_OP_SENDMSG:
-		h := load[header](uintptr(r.e.Address))
-		return loadVectors(h.vectors, int(h.count))
+		p := load(uintptr(r.e.Address), 4*wordBytes) // struct msghdr: name, its length, vectors, their number
+		return loadVectors(number(p, 2), int(number(p, 3)))
 	case r.e.Ioprio&sendVectorized != 0:
 		return loadVectors(uintptr(r.e.Address), int(r.e.Length))
 	}
@@ -185,8 +158,9 @@ func (r *request) vectors() []vector {
 
 func loadVectors(address uintptr, n int) []vector {
 	vs := make([]vector, n)
+	p := load(address, 2*n*wordBytes)
 	for i := range vs {
-		vs[i] = load[vector](address + uintptr(i)*unsafe.Sizeof(vector{}))
+		vs[i] = vector{number(p, 2*i), number(p, 2*i+1)}
 	}
 	return vs
 }
