@@ -190,9 +190,6 @@ func (d *Dialer) end(operation string) (*engine, error) {
 	return d.engine, nil
 }
 
-// errLostRace ends the attempts that a faster one has made superfluous.
-var errLostRace = errors.New("weir: another address was faster")
-
 // race is one Dial: the attempts to connect to the addresses of a name, all on one loop.
 type race struct {
 	// Set in newRace, then immutable.
@@ -356,11 +353,7 @@ func (r *race) attempt(address string) {
 			return
 		}
 		r.agent.joined(c, fromDial)
-		switch {
-		case r.over:
-			c.Abort(errLostRace)
-			return
-		case r.agent.drain.begun:
+		if r.agent.drain.begun {
 			c.Abort(r.stopped())
 			return
 		}

@@ -326,6 +326,26 @@ func TestADialThatWouldWaitOnALoopAnswersInsteadOfDeadlocking(t *testing.T) {
 	})
 }
 
+func TestADialEndsWithTheServerWhoseLoopsItUses(t *testing.T) {
+	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
+		for _, end := range []func(srv *weir.Server) error{
+			(*weir.Server).Close,
+			func(srv *weir.Server) error { return srv.Shutdown(background(t)) },
+		} {
+			srv := &weir.Server{Transport: kind, Loops: 2, Init: initEcho}
+			startTCP(t, srv)
+			ended := make(chan error, 1)
+			d := &weir.Dialer{Server: srv, Control: func(string, string, syscall.RawConn) error {
+				go func() { ended <- end(srv) }() // once the attempt has begun
+				return nil
+			}}
+			_, err := d.Dial(background(t), "tcp", full(t), nil)
+			require.ErrorIs(t, err, weir.ErrServerClosed)
+			require.NoError(t, receive(t, ended, "the server's end"))
+		}
+	})
+}
+
 // lingering asks to be told when its server stops, and closes then.
 type lingering struct {
 	asked chan string

@@ -25,23 +25,23 @@ type part struct {
 	set       *Set
 	agent     *agent
 	turnBytes int // taken in per turn: what was written has to be sent before members are judged
-	maxBehind int
+	maxBehind int64
 
 	// Any goroutine.
 	count  atomic.Int64
+	kept   atomic.Int64 // bytes in log
 	mu     sync.Mutex
 	queue  []*broadcast // guarded by mu
 	posted bool         // guarded by mu: run will come
 
 	// Loop goroutine only.
-	log      []entry
-	oldest   uint64 // number of log[0]
-	logBytes int
-	members  []*member
-	index    map[*pipeline.Context]*member // never iterated over: the order would differ from run to run
-	behind   []*member                     // the members that are not current
-	ready    []*member                     // those of them to be written to, in turn
-	timer    *loop.Timer
+	log     []entry
+	oldest  uint64 // number of log[0]
+	members []*member
+	index   map[*pipeline.Context]*member // never iterated over: the order would differ from run to run
+	behind  []*member                     // the members that are not current
+	ready   []*member                     // those of them to be written to, in turn
+	timer   *loop.Timer
 }
 
 // entry is a message of the log.
@@ -78,7 +78,7 @@ var (
 )
 
 func newPart(s *Set, a *agent, cfg *channel.Config) *part {
-	p := &part{set: s, agent: a, turnBytes: cfg.WriteHighBytes / 2, maxBehind: s.MaxBehindBytes}
+	p := &part{set: s, agent: a, turnBytes: cfg.WriteHighBytes / 2, maxBehind: int64(s.MaxBehindBytes)}
 	if p.turnBytes == 0 {
 		p.turnBytes = channel.DefaultWriteHighBytes / 2
 	}
@@ -192,8 +192,8 @@ func (p *part) append(b *broadcast) {
 		return
 	}
 	p.log = append(p.log, entry{broadcast: b, buf: buffer.Wrap(b.bytes), left: len(p.members)})
-	p.logBytes += len(b.bytes)
-	for len(p.log) > 1 && p.logBytes > p.maxBehind {
+	p.kept.Add(int64(len(b.bytes)))
+	for len(p.log) > 1 && p.kept.Load() > p.maxBehind {
 		p.evict()
 	}
 	for _, m := range p.members {
@@ -299,7 +299,7 @@ func (p *part) pass(m *member) {
 // trim drops the oldest messages that all have passed.
 func (p *part) trim() {
 	for len(p.log) > 0 && p.log[0].left == 0 {
-		p.logBytes -= len(p.log[0].bytes)
+		p.kept.Add(-int64(len(p.log[0].bytes)))
 		p.log[0].buf.Release()
 		p.log[0] = entry{}
 		p.log = p.log[1:]

@@ -117,6 +117,16 @@ func (s *Set) Missed() uint64 { return s.missed.Load() }
 // Queued is how many bytes of broadcasts wait for loops now. Any goroutine.
 func (s *Set) Queued() int { return int(s.queued.Load()) }
 
+// Kept is how many bytes of broadcasts the loops keep now for members that are behind: at most about MaxBehindBytes each.
+// Any goroutine.
+func (s *Set) Kept() int {
+	n := 0
+	for _, p := range s.allParts() {
+		n += int(p.kept.Load())
+	}
+	return n
+}
+
 // Broadcast writes p to every member. It copies p once. Any goroutine may call it, also a loop: it never waits, and each
 // member gets the broadcasts of one goroutine in their order, but in no certain order with what is written to a Ref.
 //

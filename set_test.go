@@ -257,11 +257,43 @@ func TestASlowMemberMissesWholeMessagesAndHarmsNobody(t *testing.T) {
 		}
 		assert.Equal(t, messages-1, last, "the newest is kept")
 		assert.EqualValues(t, missed, set.Missed())
+		assert.LessOrEqual(t, set.Kept(), behind)
 	})
 }
 
-// unwritable makes its channel unwritable until it reads something.
-type unwritable struct{}
+func TestNothingIsKeptForWhoHasLeft(t *testing.T) {
+	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
+		var told atomic.Int32
+		srv := &weir.Server{Transport: kind, Loops: 1}
+		set := &weir.Set{Server: srv}
+		var n atomic.Int32
+		srv.Init = func(p *pipeline.Pipeline) error {
+			if n.Add(1) == 1 {
+				if err := p.AddLast("unwritable", unwritable{&told}); err != nil {
+					return err
+				}
+			}
+			return p.AddLast("set", set)
+		}
+		addr := startTCP(t, srv)
+		slow := connect(t, "tcp", addr)
+		eventually(t, func() bool { return set.Len() == 1 }, "the first member")
+		fast := connect(t, "tcp", addr)
+		eventually(t, func() bool { return set.Len() == 2 }, "the second member")
+		for range 5 {
+			require.NoError(t, set.Broadcast(make([]byte, 100)))
+		}
+		_, err := io.ReadFull(fast, make([]byte, 500))
+		require.NoError(t, err)
+		assert.Equal(t, 500, set.Kept())
+		slow.Close()
+		eventually(t, func() bool { return set.Kept() == 0 }, "nothing is kept")
+		assert.Zero(t, set.Missed())
+	})
+}
+
+// unwritable makes its channel unwritable until it reads something, and counts what it is told.
+type unwritable struct{ told *atomic.Int32 }
 
 func (unwritable) ChannelActive(ctx *pipeline.Context) error {
 	ctx.SetWritable(false)
@@ -275,7 +307,10 @@ func (unwritable) ChannelRead(ctx *pipeline.Context, _ any) error {
 }
 
 // ChannelWritabilityChanged keeps the event from those behind, as a handler may.
-func (unwritable) ChannelWritabilityChanged(*pipeline.Context) error { return nil }
+func (u unwritable) ChannelWritabilityChanged(*pipeline.Context) error {
+	u.told.Add(1)
+	return nil
+}
 
 func TestAMemberMayBeBehindByMaxBehindBytes(t *testing.T) {
 	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
@@ -294,11 +329,11 @@ func TestAMemberMayBeBehindByMaxBehindBytes(t *testing.T) {
 			{[]int{5000, 1}, 1},
 			{[]int{300, 300, 300, 300, 300}, 2},
 		} {
-			var slow atomic.Int32
+			var slow, told atomic.Int32
 			srv := &weir.Server{Transport: kind, Loops: 1}
 			set := &weir.Set{Server: srv, MaxBehindBytes: limit, Slow: func(*pipeline.Context) { slow.Add(1) }}
 			srv.Init = func(p *pipeline.Pipeline) error {
-				return errors.Join(p.AddLast("unwritable", unwritable{}), p.AddLast("set", set))
+				return errors.Join(p.AddLast("unwritable", unwritable{&told}), p.AddLast("set", set))
 			}
 			c := gather(t, srv, set, 1)[0]
 			var want []byte
@@ -310,6 +345,7 @@ func TestAMemberMayBeBehindByMaxBehindBytes(t *testing.T) {
 				}
 			}
 			eventually(t, func() bool { return set.Queued() == 0 }, "everything in the log")
+			assert.Equal(t, len(want), set.Kept(), "%v", tc.sizes)
 			assert.EqualValues(t, tc.missed, set.Missed(), "%v", tc.sizes)
 			assert.EqualValues(t, tc.missed, slow.Load(), "%v", tc.sizes)
 			_, err := c.Write([]byte("x"))
@@ -318,6 +354,8 @@ func TestAMemberMayBeBehindByMaxBehindBytes(t *testing.T) {
 			_, err = io.ReadFull(c, got)
 			require.NoError(t, err, "%v", tc.sizes)
 			assert.Equal(t, want, got, "%v", tc.sizes)
+			assert.EqualValues(t, 2, told.Load(), "events that the set's own handler passes on")
+			assert.Zero(t, set.Kept())
 		}
 	})
 }
@@ -356,7 +394,7 @@ func TestAClosedOrRemovedChannelIsNoMember(t *testing.T) {
 		srv.Init = func(p *pipeline.Pipeline) error {
 			return p.AddLast("member", readFunc(func(ctx *pipeline.Context, _ any) error {
 				if leaver.CompareAndSwap(false, true) {
-					removed <- []bool{set.Remove(ctx), set.Remove(ctx)}
+					removed <- []bool{set.Remove(ctx), set.Remove(ctx), len(ctx.Pipeline().Names()) == 1}
 					return nil
 				}
 				return errors.Join(set.Add(ctx), set.Add(ctx)) // twice is once
@@ -374,7 +412,7 @@ func TestAClosedOrRemovedChannelIsNoMember(t *testing.T) {
 		leaver.Store(false)
 		_, err := io.WriteString(clients[0], "leave")
 		require.NoError(t, err)
-		assert.Equal(t, []bool{true, false}, receive(t, removed, "Remove's answers"))
+		assert.Equal(t, []bool{true, false, true}, receive(t, removed, "Remove's answers, and a pipeline as before"))
 		assert.Equal(t, 9, set.Len())
 		for _, c := range clients[1:5] {
 			c.Close()

@@ -11,7 +11,9 @@ import (
 	"net"
 	"runtime"
 	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -331,8 +333,12 @@ func TestALoopThatDiesEndsTheServerWithItsError(t *testing.T) {
 		}
 		require.ErrorIs(t, srv.Shutdown(background(t)), loop.ErrGoexit)
 		require.ErrorIs(t, srv.Close(), loop.ErrGoexit)
-		_, err = srv.Stats(background(t))
-		require.NoError(t, err, "the counters stay")
+		st, err := srv.Stats(background(t))
+		require.NoError(t, err)
+		assert.EqualValues(t, len(clients), st.Accepted)
+		for i, l := range st.Loops {
+			assert.NotZero(t, l.Loop.Turns, "the counters of loop %d stay", i)
+		}
 	})
 }
 
@@ -369,5 +375,48 @@ func TestCallsThatWaitAnswerInsteadOfDeadlockingOnALoop(t *testing.T) {
 		require.NoError(t, err)
 		c.Close()
 		require.NoError(t, receive(t, answers, "Shutdown on a new goroutine"))
+	})
+}
+
+func TestAListenThatShutdownOvertakesLeavesNoListener(t *testing.T) {
+	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
+		var asked atomic.Int32
+		srv := &weir.Server{Transport: kind, Loops: 2, Init: only(func() any { return stubborn{&asked} })}
+		down := make(chan error, 1)
+		ctx, cancel := context.WithCancel(background(t))
+		defer cancel()
+		var overtake atomic.Bool
+		srv.Control = func(string, string, syscall.RawConn) error { // on the first loop, before the second one's turn
+			if overtake.CompareAndSwap(true, false) {
+				go func() { down <- srv.Shutdown(ctx) }()
+				for deadline := time.Now().Add(patience); asked.Load() == 0 && time.Now().Before(deadline); {
+					sleepABit() // until the second loop has begun to shut down
+				}
+			}
+			return nil
+		}
+		addr := startTCP(t, srv)
+		both := func() bool {
+			st, err := srv.Stats(background(t))
+			return err == nil && st.Loops[0].Open > 0 && st.Loops[1].Open > 0
+		}
+		for !both() {
+			connect(t, "tcp", addr)
+		}
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		second := l.Addr().String()
+		require.NoError(t, l.Close())
+		overtake.Store(true)
+		_, err = srv.Listen("tcp", second)
+		require.ErrorIs(t, err, weir.ErrServerClosed)
+		eventually(t, func() bool { return free(second) && free(addr) }, "nobody listens")
+		select {
+		case err := <-down:
+			require.FailNow(t, "Shutdown did not wait", "%v", err)
+		default:
+		}
+		cancel()
+		require.ErrorIs(t, receive(t, down, "Shutdown's answer"), context.Canceled)
 	})
 }
