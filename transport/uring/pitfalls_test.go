@@ -8,13 +8,19 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
+	"path/filepath"
+	"reflect"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
+	"github.com/weirnet/weir/buffer"
 	"github.com/weirnet/weir/transport"
 )
 
@@ -281,4 +287,170 @@ func TestCloseWithAnArmedReceiveSendsFIN(t *testing.T) {
 		_, err := peer.Write([]byte("again"))
 		return err != nil
 	}, patience, time.Millisecond)
+}
+
+func TestAFileIsReadWhereItCannotBeSpliced(t *testing.T) {
+	d := drive(t, Config{})
+	h, peer := d.connection()
+	name := filepath.Join(t.TempDir(), "file")
+	want := pattern(1, 200_001)
+	require.NoError(t, os.WriteFile(name, want, 0o600))
+	f, err := os.Open(name)
+	require.NoError(t, err)
+	defer f.Close()
+	var old, few unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &old))
+	free, err := unix.Dup(1)
+	require.NoError(t, err)
+	require.NoError(t, unix.Close(free))
+	few = unix.Rlimit{Cur: uint64(free), Max: old.Max}
+	send := d.submit(transport.Op{Kind: transport.SendFile, Handle: h, File: &transport.FileRange{File: f, Length: int64(len(want))}})
+	got := make(chan []byte)
+	go func() {
+		p := make([]byte, len(want))
+		_, err := io.ReadFull(peer, p)
+		assert.NoError(t, err)
+		got <- p
+	}()
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &few)) // no pipe can be made
+	defer func() { require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &old)) }()
+	d.done(send)
+	require.NoError(t, send.err)
+	require.True(t, bytes.Equal(want, <-got))
+	require.NotZero(t, d.tr.Counters().FileReads)
+	require.Zero(t, d.tr.Counters().Splices)
+	require.Zero(t, d.tr.Stats().FileSent)
+	d.balanced()
+}
+
+func TestAFileOfANotSpliceableKindIsRead(t *testing.T) {
+	d := drive(t, Config{})
+	h, peer := d.connection()
+	f, err := os.Open("/proc/self/mem") // splice(2) answers EINVAL
+	require.NoError(t, err)
+	defer f.Close()
+	secret := pattern(1, 5000)
+	send := d.submit(transport.Op{Kind: transport.SendFile, Handle: h, File: &transport.FileRange{
+		File: f, Offset: int64(uintptr(reflect.ValueOf(secret).Pointer())), Length: int64(len(secret)),
+	}})
+	d.done(send)
+	require.NoError(t, send.err)
+	p := make([]byte, len(secret))
+	_, err = io.ReadFull(peer, p)
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(secret, p))
+	require.NotZero(t, d.tr.Counters().FileReads)
+	runtime.KeepAlive(secret)
+}
+
+func TestAFullQueueOfAUnixListenerRefusesAtOnce(t *testing.T) {
+	d := drive(t, Config{})
+	address := "@weir-uring-full"
+	_, err := d.tr.Listen(transport.ListenConfig{Network: "unix", Address: address, Backlog: 1})
+	require.NoError(t, err)
+	var last *call
+	for range 4 {
+		last = d.submit(transport.Op{Kind: transport.Connect, Dial: &transport.DialConfig{Network: "unix", Address: address}})
+		d.done(last)
+	}
+	require.ErrorIs(t, last.err, unix.EAGAIN)
+}
+
+// TestManyWaitingCompletionsSlowArmingDown: what is armed brings more of them.
+func TestManyWaitingCompletionsSlowArmingDown(t *testing.T) {
+	d := drive(t, Config{Entries: 16, CompletionEntries: 16, BlockBytes: 256})
+	handles, peers := d.connections(20, transport.SocketConfig{})
+	ln, _ := d.listen(transport.SocketConfig{})
+	var recvs []*call
+	for i, h := range handles {
+		_, err := peers[i].Write(pattern(i, 2048))
+		require.NoError(t, err)
+		recvs = append(recvs, d.recv(h, 2048))
+	}
+	d.batch = make([]transport.Completion, 0, 1)
+	d.until("many completions to wait", func() bool { return d.tr.load() >= holdAccepts })
+	accept := d.submit(transport.Op{Kind: transport.Accept, Handle: ln})
+	d.wait(0)
+	require.NotZero(t, d.tr.Counters().HeldAccepts)
+	require.Equal(t, queued, d.tr.slots.find(ln).listener.stage)
+	d.done(recvs...)
+	for i, recv := range recvs {
+		require.True(t, bytes.Equal(pattern(i, 2048), recv.data))
+	}
+	d.quiet()
+	require.Equal(t, armed, d.tr.slots.find(ln).listener.stage)
+	require.NotZero(t, d.tr.Counters().HeldReceive)
+	require.False(t, accept.done)
+	d.balanced()
+}
+
+func TestTheWindowOfBlocksFollowsTheLoad(t *testing.T) {
+	d := drive(t, Config{BlockBytes: 256})
+	require.Equal(t, firstWindow, d.tr.Counters().Blocks)
+	handles, peers := d.connections(10, transport.SocketConfig{})
+	var recvs []*call
+	for i, h := range handles {
+		_, err := peers[i].Write(pattern(i, 32<<10))
+		require.NoError(t, err)
+		recvs = append(recvs, d.recv(h, 32<<10))
+	}
+	d.done(recvs...)
+	require.Greater(t, d.tr.Counters().Blocks, firstWindow)
+	require.LessOrEqual(t, d.tr.Counters().Blocks, 1024)
+	for range 6 * windowTurns {
+		d.wait(0)
+	}
+	require.Equal(t, firstWindow, d.tr.Counters().Blocks)
+	d.balanced()
+}
+
+func TestMemoryOfReceivedDataOutlivesTheTransport(t *testing.T) {
+	d := drive(t, Config{})
+	h, peer := d.connection()
+	_, err := peer.Write(pattern(1, 12_000))
+	require.NoError(t, err)
+	d.tr.Submit(transport.Op{Kind: transport.Recv, Handle: h, Token: 1, Limit: 12_000})
+	var bufs []*buffer.Buf
+	for got := 0; got < 12_000; {
+		out, err := d.tr.Wait(nil, time.Second)
+		require.NoError(t, err)
+		for _, c := range out {
+			got += c.N
+			bufs = append(bufs, c.Buf) // lent
+		}
+	}
+	kept := bufs[0].Retain() // left, or copied
+	require.NoError(t, d.tr.Close())
+	var all []byte
+	for _, b := range bufs {
+		all = append(all, b.Bytes()...)
+	}
+	require.True(t, bytes.Equal(pattern(1, 12_000), all))
+	require.True(t, bytes.HasPrefix(all, kept.Bytes()))
+	for _, b := range append(bufs, kept) {
+		b.Release()
+	}
+	require.Zero(t, d.tr.Pool().Outstanding())
+	require.Zero(t, d.tr.Pool().OutstandingBytes())
+}
+
+// TestALimitedReceiveOfAFastPeerComesOutAtItsLimit although the kernel only stops after the block that reaches it.
+func TestALimitedReceiveOfAFastPeerComesOutAtItsLimit(t *testing.T) {
+	d := drive(t, Config{})
+	if d.tr.Features()&LimitedReceives == 0 {
+		t.Skip("this kernel has no limited receives")
+	}
+	h, peer := d.connection()
+	const block = 16 << 10
+	for _, limit := range []int{1, 100, block - 1, block, block + 1, 3*block - 1, 3 * block, 3*block + 1, 256 << 10, 256<<10 + 1} {
+		_, err := peer.Write(make([]byte, limit+2*block))
+		require.NoError(t, err)
+		recv := d.recv(h, limit)
+		d.done(recv)
+		pieces := (limit + block - 1) / block
+		require.Less(t, recv.n-limit, pieces, "limit %d", limit) // rounding up each piece
+		rest := d.recv(h, limit+2*block-recv.n)
+		d.done(rest)
+		require.NoError(t, rest.err)
+	}
 }

@@ -1,0 +1,181 @@
+//go:build linux
+
+package uring
+
+import (
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirnet/weir/transport"
+)
+
+func TestConfigTakesPowersOfTwoWithinLimits(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		cfg  Config
+		ok   bool
+	}{
+		{"zero", Config{}, true},
+		{"fewest entries", Config{Entries: 8, CompletionEntries: 8}, true},
+		{"too few entries", Config{Entries: 4}, false},
+		{"not a power of two", Config{Entries: 9}, false},
+		{"most entries", Config{Entries: 1 << 15, CompletionEntries: 1 << 16}, true},
+		{"too many entries", Config{Entries: 1 << 16}, false},
+		{"fewer completions than entries", Config{Entries: 16, CompletionEntries: 8}, false},
+		{"too many completions", Config{CompletionEntries: 1 << 17}, false},
+		{"one block", Config{Blocks: 1}, true},
+		{"negative blocks", Config{Blocks: -1}, false},
+		{"most blocks", Config{Blocks: 1 << 15}, true},
+		{"too many blocks", Config{Blocks: 1 << 16}, false},
+		{"smallest block", Config{BlockBytes: 256}, true},
+		{"too small block", Config{BlockBytes: 128}, false},
+		{"largest block", Config{BlockBytes: 1 << 20}, true},
+		{"too large block", Config{BlockBytes: 1 << 21}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cfg, err := tc.cfg.withDefaults()
+			require.Equal(t, tc.ok, err == nil, "%v", err)
+			if !tc.ok {
+				_, err := Open(tc.cfg)
+				require.Error(t, err)
+				return
+			}
+			require.Positive(t, cfg.Entries)
+			require.GreaterOrEqual(t, cfg.CompletionEntries, cfg.Entries)
+		})
+	}
+}
+
+func TestFifoKeepsOrderAndReusesItsMemory(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	var q fifo[int]
+	var model []int
+	for i := range 100_000 {
+		if rng.IntN(2) == 0 || len(model) == 0 {
+			q.push(i)
+			model = append(model, i)
+		} else {
+			require.Equal(t, model[0], *q.peek())
+			q.pop()
+			model = model[1:]
+		}
+		require.Equal(t, len(model), q.len())
+	}
+	// One that never runs empty does not grow.
+	q = fifo[int]{}
+	q.push(0)
+	for i := range 1_000_000 {
+		q.push(i)
+		q.pop()
+	}
+	require.LessOrEqual(t, cap(q.items), 8192)
+}
+
+func TestAHandleOfAnEarlierSocketIsStale(t *testing.T) {
+	var ss slots
+	seen := map[transport.Handle]bool{}
+	for i := range 1000 {
+		s := ss.take(i, stateOpen)
+		h := s.handle()
+		require.NotZero(t, h)
+		require.False(t, seen[h])
+		seen[h] = true
+		require.Same(t, s, ss.find(h))
+		require.Same(t, s, ss.owner(s.data(kindRecv)))
+		data := s.data(kindRecv)
+		ss.give(s)
+		require.Nil(t, ss.find(h))
+		require.Nil(t, ss.owner(data))
+	}
+	require.EqualValues(t, chunkSlots, ss.len(), "slots are used again")
+	require.Nil(t, ss.find(1<<20))
+	require.Nil(t, ss.owner(1<<20))
+}
+
+func TestGenerationsSkipZeroWhenTheyWrap(t *testing.T) {
+	var ss slots
+	s := ss.take(1, stateOpen)
+	s.gen = genMask
+	ss.give(s)
+	require.EqualValues(t, 1, ss.take(1, stateOpen).gen)
+}
+
+func TestSlotsStayWhereTheyAre(t *testing.T) {
+	var ss slots
+	var all []*slot
+	for i := range 5 * chunkSlots {
+		all = append(all, ss.take(i, stateOpen))
+	}
+	for i, s := range all {
+		require.Same(t, s, ss.at(s.index))
+		require.EqualValues(t, i, s.fd)
+	}
+	require.Equal(t, 5*chunkSlots, ss.open)
+}
+
+// TestCancelFindsAnOperationByItsToken also when the hint is of another slot, or tokens are far apart.
+func TestCancelFindsAnOperationByItsToken(t *testing.T) {
+	d := drive(t, Config{})
+	handles, _ := d.connections(20, transport.SocketConfig{})
+	tokens := []transport.Token{
+		1, transport.MakeToken(5, 1, 1), transport.MakeToken(5, 2, 1), transport.MakeToken(5, 1, 2), transport.MakeToken(5+minHints, 1, 1),
+		transport.MakeToken(1<<20+5, 1, 1), transport.MakeToken(maxHints, 1, 1), transport.MakeToken(transport.SlotReserved-1, 1, 1),
+		transport.MakeToken(1<<31, 0, 0),
+	}
+	for i, token := range tokens {
+		d.calls[token] = &call{token: token}
+		d.tr.Submit(transport.Op{Kind: transport.Recv, Handle: handles[i], Token: token, Limit: 100})
+	}
+	d.quiet()
+	for i := len(tokens) - 1; i >= 0; i-- {
+		recv := d.calls[tokens[i]]
+		cancel := d.cancel(recv)
+		d.done(cancel, recv)
+		require.NoError(t, cancel.err, "token %#x", tokens[i])
+		require.ErrorIs(t, recv.err, transport.ErrCanceled)
+	}
+	again := d.cancel(&call{token: tokens[0]})
+	d.done(again)
+	require.ErrorIs(t, again.err, transport.ErrNotFound)
+}
+
+func TestWakeNeverTouchesADescriptorOfAClosedTransport(t *testing.T) {
+	for range 200 {
+		var w wake
+		require.NoError(t, w.open())
+		var all sync.WaitGroup
+		for range 3 {
+			all.Go(func() {
+				for w.ring() == nil {
+					runtime.Gosched()
+				}
+			})
+		}
+		for range 20 {
+			if w.sleep() {
+				runtime.Gosched()
+			}
+			w.take()
+		}
+		w.free()
+		all.Wait()
+		require.ErrorIs(t, w.ring(), transport.ErrClosed)
+	}
+}
+
+func TestFeaturesHaveNames(t *testing.T) {
+	assert.Equal(t, "limited receives, skipped sends", (LimitedReceives | SkippedSends).String())
+	assert.Empty(t, Features(0).String())
+}
+
+func TestProbeAnswersNilWhereOpenWorks(t *testing.T) {
+	openTest(t, Config{})
+	before := descriptors(t)
+	require.NoError(t, Probe())
+	require.Equal(t, before, descriptors(t))
+}
