@@ -1,0 +1,217 @@
+//go:build linux
+
+package compare
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirnet/weir/bench/internal/lab"
+	"github.com/weirnet/weir/bench/internal/procfs"
+)
+
+func TestAQuickComparisonOfTwoServersWritesItsReport(t *testing.T) {
+	needPrograms(t)
+	if runtime.NumCPU() < 2 {
+		t.Skip("it takes two processors")
+	}
+	var progress bytes.Buffer
+	report, err := Run(context.Background(), Config{
+		Programs: programs, Quick: true, Rounds: 2, Slice: 20 * time.Millisecond, WarmUp: 5 * time.Millisecond, Servers: "weir-epoll,gnet",
+		Scenario: "echo-64c-64B-d1,framed-64c-64B-d16,churn-1,open-64c-20k,unpinned-64c-64B-d1,idle", Procs: 1,
+		Idle: 50, IdleFor: 50 * time.Millisecond, ServerCPU: 0, LoadCPU: 1, Progress: &progress,
+	})
+	require.NoError(t, err, progress.String())
+	dir := filepath.Join(t.TempDir(), "new", "folder")
+	require.NoError(t, report.Write(dir))
+	markdown, err := os.ReadFile(filepath.Join(dir, "report.md"))
+	require.NoError(t, err)
+	for _, want := range []string{"echo-64c-64B-d1", "## Targets", "## Idle connections", "weir-epoll-raw", "GOMAXPROCS on one processor: weir-epoll 1"} {
+		assert.Contains(t, string(markdown), want)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "report.json"))
+	require.NoError(t, err)
+	var read Report
+	require.NoError(t, json.Unmarshal(text, &read))
+	require.False(t, read.Failed(), progress.String())
+	names := []string{}
+	for _, o := range read.Outcomes {
+		names = append(names, o.Scenario.Name)
+		for _, c := range o.Cells {
+			require.Len(t, c.Rounds, 2, "%s %s", o.Scenario.Name, c.Server)
+			assert.Positive(t, c.Rounds[0].PerSecond)
+			assert.Positive(t, c.RSSBytes)
+		}
+	}
+	// Names are matched by parts, so the deep one is there, too.
+	assert.Contains(t, names, "churn-1")
+	assert.Len(t, read.Crowds, 2)
+	for _, c := range read.Crowds {
+		assert.Positive(t, c.UsedBytes)
+		assert.Positive(t, c.Seconds)
+	}
+}
+
+func TestTuningChoosesForEveryGoServer(t *testing.T) {
+	needPrograms(t)
+	r := NewRunner(Config{
+		Programs: programs, Rounds: 1, Slice: 20 * time.Millisecond, Servers: "nbio,c-epoll", LoadCPU: 1, Progress: &bytes.Buffer{},
+	})
+	procs, err := r.Tune(context.Background())
+	require.NoError(t, err)
+	require.Len(t, procs, 1)
+	assert.Contains(t, []int{1, 2}, procs["nbio"])
+}
+
+// made answers an outcome whose rounds need so much CPU time.
+func made(name string, group Group, cpu map[string][]float64) Outcome {
+	o := Outcome{Scenario: Scenario{Name: name, Group: group}}
+	for server, values := range cpu {
+		c := Cell{Server: server}
+		for _, v := range values {
+			c.Rounds = append(c.Rounds, Round{CPUMicros: v, PerSecond: 1e6 / v, P99Micros: 10 * v})
+		}
+		o.Cells = append(o.Cells, c)
+	}
+	return o
+}
+
+func find(t *testing.T, all []Target, server, claim string) Target {
+	t.Helper()
+	for _, x := range all {
+		if x.Server == server && strings.Contains(x.Claim, claim) {
+			return x
+		}
+	}
+	t.Fatalf("no target %q", claim)
+	return Target{}
+}
+
+func TestTargetsAreJudgedAgainstTheBestPeer(t *testing.T) {
+	outcomes := []Outcome{
+		made("a", Raw, map[string][]float64{"weir-uring": {8, 4}, "gnet": {10, 5}, "net": {20, 20}, "c-epoll": {8, 4}}),
+		made("b", Raw, map[string][]float64{"weir-uring": {10}, "gnet": {20}, "net": {8}, "c-epoll": {10}}),
+		made("c", Churning, map[string][]float64{"weir-uring": {9}, "netpoll": {10}}),
+	}
+	all := Targets(outcomes, nil)
+	mean := find(t, all, "weir-uring", "raw echo, CPU per message: geometric mean against the best")
+	assert.InDelta(t, math.Sqrt(0.8*1.25), mean.Value, 1e-9, "gnet is the best in a, net in b")
+	assert.False(t, mean.Holds())
+	bare := find(t, all, "weir-uring", "against c-epoll")
+	assert.InDelta(t, 1, bare.Value, 1e-9)
+	assert.True(t, bare.Holds())
+	worst := find(t, all, "weir-uring", "worst scenario")
+	assert.InDelta(t, 1.25, worst.Value, 1e-9)
+	assert.Equal(t, "b", worst.Where)
+	churn := find(t, all, "weir-uring", "churn")
+	assert.True(t, churn.Holds())
+	assert.False(t, churn.Close(), "0.90 of 0.95 is just not a tie")
+	throughput := find(t, all, "weir-uring", "messages a second")
+	assert.True(t, throughput.Least)
+	assert.InDelta(t, math.Sqrt(1.25*0.8), throughput.Value, 1e-9)
+	notMeasured := find(t, all, "weir-epoll", "churn")
+	assert.False(t, notMeasured.Measured())
+	assert.False(t, notMeasured.Holds())
+}
+
+func TestFramesAreJudgedAgainstRawEchoOfTheSameRun(t *testing.T) {
+	flat := made("framed", Framed, map[string][]float64{"weir-epoll": {11}, "weir-epoll-raw": {10}, "gnet": {20}})
+	flat.Scenario.Load.Pipeline, flat.Scenario.Load.SizeBytes = 1, 64
+	deep := made("framed deep", Framed, map[string][]float64{"weir-epoll": {18}, "gnet": {20}, "net": {30}})
+	deep.Scenario.Load.Pipeline, deep.Scenario.Load.SizeBytes = 16, 64
+	all := Targets([]Outcome{flat, deep}, nil)
+	assert.InDelta(t, 1.1, find(t, all, "weir-epoll", "own raw echo").Value, 1e-9)
+	assert.InDelta(t, 0.9, find(t, all, "weir-epoll", "hand-written").Value, 1e-9)
+}
+
+func TestIdleIsJudgedAgainstEventLoopsOnly(t *testing.T) {
+	crowds := []Crowded{
+		{Server: "weir-uring", Conns: 100, EmptyBytes: 1 << 20, UsedBytes: 1<<20 + 100<<10, Seconds: 10, LoopSwitches: 5},
+		{Server: "nbio", Conns: 100, UsedBytes: 200 << 10},
+		{Server: "net", Conns: 100, UsedBytes: 50 << 10},
+		{Server: "gnet", Conns: 100, Error: "failed"},
+	}
+	all := Targets(nil, crowds)
+	assert.InDelta(t, 1, find(t, all, "weir-uring", "KiB of RSS").Value, 1e-9)
+	peer := find(t, all, "weir-uring", "best event-loop peer")
+	assert.InDelta(t, 0.5, peer.Value, 1e-9)
+	assert.Equal(t, "nbio", peer.Where)
+	assert.InDelta(t, 0.5, find(t, all, "weir-uring", "switches").Value, 1e-9)
+}
+
+func TestTheLoopThreadIsTheOneThatHasWorked(t *testing.T) {
+	var c Crowded
+	c.compare(
+		[]procfs.Thread{{ID: 1, CPU: 5, Switches: 10}, {ID: 2, CPU: 50, Switches: 100}},
+		[]procfs.Thread{{ID: 1, CPU: 6, Switches: 17}, {ID: 2, CPU: 51, Switches: 103}, {ID: 3, CPU: 1, Switches: 1}},
+	)
+	assert.EqualValues(t, 3, c.LoopSwitches)
+	assert.EqualValues(t, 11, c.AllSwitches)
+	assert.EqualValues(t, 3, c.CPU)
+}
+
+func TestReportMarksTiesAndDisturbedRounds(t *testing.T) {
+	o := made("echo", Raw, map[string][]float64{"weir-uring": {10.2, 10.2}, "gnet": {10, 10}})
+	o.Cell("weir-uring").Rounds[1].Disturbed = true
+	r := Report{Outcomes: []Outcome{o}}
+	assert.Contains(t, r.Markdown(), "≈ 1.02 (1.02–1.02) †1")
+	assert.NotContains(t, r.Markdown(), "## Failures")
+	r.Outcomes[0].Cells[0].Error = "a | b\nc"
+	assert.Contains(t, r.Markdown(), "a / b c")
+	assert.True(t, r.Failed())
+}
+
+func TestOtherProcessesAreWhatIsNotOurs(t *testing.T) {
+	now := time.Now()
+	before := clocks{at: now, busy: 10 * time.Second, ours: 4 * time.Second}
+	after := clocks{at: now.Add(time.Second), busy: 12 * time.Second, ours: 5500 * time.Millisecond}
+	assert.InDelta(t, 0.5, after.others(before), 1e-9)
+	after.ours += time.Second
+	assert.Zero(t, after.others(before), "clocks of different kinds may disagree a little")
+}
+
+func TestScenarioNamesAreUniqueAndQuickOnesExist(t *testing.T) {
+	seen := map[string]bool{}
+	quick := 0
+	for _, name := range Names() {
+		assert.False(t, seen[name], name)
+		seen[name] = true
+	}
+	for _, s := range Scenarios() {
+		if s.Quick {
+			quick++
+		}
+	}
+	assert.Equal(t, 11, quick, "every name in markQuick is a scenario")
+	assert.True(t, matches("echo-64c", "") && matches("echo-64c", "x,64c") && !matches("echo-64c", "x,"))
+}
+
+func TestRedisBenchmarkOutput(t *testing.T) {
+	const head = `"test","rps","avg_latency_ms","min_latency_ms","p50_latency_ms","p95_latency_ms","p99_latency_ms","max_latency_ms"` + "\n"
+	got, err := parseRedisBenchmark(head + `"SET","98765.43","0.262","0.112","0.263","0.303","0.391","1.487"` + "\n")
+	require.NoError(t, err)
+	assert.Equal(t, Round{PerSecond: 98765.43, P50Micros: 263, P99Micros: 391}, got)
+	for _, bad := range []string{"", head, head + `"SET","x","1","1","1","1","1","1"`, head + `"SET","1"`} {
+		_, err := parseRedisBenchmark(bad)
+		assert.Error(t, err, "%q", bad)
+	}
+}
+
+func TestSpecsHaveDifferentNames(t *testing.T) {
+	seen := map[string]bool{}
+	for _, s := range lab.Specs() {
+		assert.False(t, seen[s.Name], s.Name)
+		seen[s.Name] = true
+	}
+}

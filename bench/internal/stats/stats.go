@@ -1,0 +1,73 @@
+// Package stats holds the arithmetic of the comparison: medians of ratios, their spread, geometric means.
+package stats
+
+import (
+	"math"
+	"slices"
+)
+
+// TieBelow is how far from 1 a ratio has to be before it says anything: smaller differences come and go between runs on one
+// machine.
+const TieBelow = 0.05
+
+// Summary tells where a sample lies: its median, and its spread as the smallest and the largest value and the quartiles.
+type Summary struct {
+	Median, Min, Max, Q1, Q3 float64
+	N                        int
+}
+
+// Summarize sums up xs; NaNs are left out. Of nothing, all is NaN.
+func Summarize(xs []float64) Summary {
+	sorted := slices.DeleteFunc(slices.Clone(xs), math.IsNaN)
+	slices.Sort(sorted)
+	return Summary{
+		Median: quantile(sorted, 0.5), Min: quantile(sorted, 0), Max: quantile(sorted, 1),
+		Q1: quantile(sorted, 0.25), Q3: quantile(sorted, 0.75), N: len(sorted),
+	}
+}
+
+// Median is the middle of xs, NaN of nothing.
+func Median(xs []float64) float64 { return Summarize(xs).Median }
+
+// quantile interpolates between the values of a sorted sample.
+func quantile(sorted []float64, q float64) float64 {
+	if len(sorted) == 0 {
+		return math.NaN()
+	}
+	at := q * float64(len(sorted)-1)
+	low := int(at)
+	if low+1 >= len(sorted) {
+		return sorted[len(sorted)-1]
+	}
+	return sorted[low] + (at-float64(low))*(sorted[low+1]-sorted[low])
+}
+
+// Ratios answers a[i]/b[i], as long as both have one. Rounds are compared one by one because the machine's speed drifts.
+func Ratios(a, b []float64) []float64 {
+	n := min(len(a), len(b))
+	r := make([]float64, n)
+	for i := range n {
+		if r[i] = a[i] / b[i]; b[i] == 0 {
+			r[i] = math.NaN()
+		}
+	}
+	return r
+}
+
+// GeometricMean of xs; NaNs are left out. Of nothing it is NaN.
+func GeometricMean(xs []float64) float64 {
+	sum, n := 0.0, 0
+	for _, x := range xs {
+		if !math.IsNaN(x) {
+			sum += math.Log(x)
+			n++
+		}
+	}
+	if n == 0 {
+		return math.NaN()
+	}
+	return math.Exp(sum / float64(n))
+}
+
+// Tie tells whether a ratio is too close to 1 to mean anything.
+func Tie(ratio float64) bool { return math.Abs(ratio-1) < TieBelow }
