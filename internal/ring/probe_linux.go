@@ -28,14 +28,14 @@ type Opcodes [probeOps]bool
 // Has tells whether the kernel has an operation.
 func (o *Opcodes) Has(opcode uint8) bool { return o[opcode] }
 
-// Probe asks the kernel for its operations, from 5.6 on; earlier ones seem to have none.
+// Probe asks the kernel for its operations. It answers nil when the kernel does not tell: before 5.6.
 func (r *Ring) Probe() *Opcodes {
 	var p probe
-	var o Opcodes
 	// SAFETY: the struct has the kernel's layout and outlives the call.
 	if _, errno := r.register(registerProbe, unsafe.Pointer(&p), probeOps); errno != 0 {
-		return &o
+		return nil
 	}
+	var o Opcodes
 	for i := range p.op {
 		o[i] = i < int(p.ops) && p.op[i].flags&probeOpSupported != 0
 	}

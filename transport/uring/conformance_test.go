@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/weirnet/weir/internal/ring"
 	"github.com/weirnet/weir/internal/testenv"
 	"github.com/weirnet/weir/transport"
 	"github.com/weirnet/weir/transport/transporttest"
@@ -19,9 +20,10 @@ const everyFeature = LimitedReceives | VectoredSends | MultishotAccepts | Skippe
 // really happened. Those that need -long differ less from the others.
 func TestConformance(t *testing.T) {
 	for _, tc := range []struct {
-		name string
-		cfg  Config
-		long bool
+		name    string
+		cfg     Config
+		without ring.Flags
+		long    bool
 	}{
 		{name: "default"},
 		{name: "raw", cfg: Config{Raw: true}, long: true},
@@ -29,6 +31,8 @@ func TestConformance(t *testing.T) {
 		{name: "no vectored sends", cfg: Config{Without: VectoredSends}, long: true},
 		{name: "no skipped sends", cfg: Config{Without: SkippedSends}, long: true},
 		{name: "no features", cfg: Config{Without: everyFeature, Raw: true}},
+		{name: "no flags", without: ^ring.Flags(0) &^ (ring.CQSize | ring.Clamp), long: true},
+		{name: "no deferred work", cfg: Config{Without: LimitedReceives}, without: ring.DeferTaskrun, long: true},
 		{name: "tiny", cfg: Config{Entries: 8, CompletionEntries: 16, Blocks: 4, BlockBytes: 4096}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -42,7 +46,7 @@ func TestConformance(t *testing.T) {
 				Open: func(tb testing.TB, n int) []transport.Transport {
 					trs := make([]transport.Transport, n)
 					for i := range trs {
-						tr, err := Open(tc.cfg)
+						tr, err := open(tc.cfg, ring.Config{Without: tc.without})
 						testenv.Require(tb, "uring", err)
 						if lacking := everyFeature &^ tc.cfg.Without &^ tr.Features(); lacking != 0 {
 							_ = tr.Close()

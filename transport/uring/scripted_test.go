@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirnet/weir/internal/ring"
 	"github.com/weirnet/weir/internal/ring/ringtest"
 	"github.com/weirnet/weir/transport"
 	"github.com/weirnet/weir/transport/transporttest"
@@ -17,7 +18,7 @@ import (
 func openScripted(tb testing.TB, cfg Config, seed uint64, script ringtest.Script) (*Transport, *ringtest.Kernel) {
 	tb.Helper()
 	k := ringtest.New(seed, script)
-	tr, err := open(cfg, k)
+	tr, err := open(cfg, ring.Config{Kernel: k})
 	require.NoError(tb, err)
 	k.Start()
 	return tr, k

@@ -6,6 +6,7 @@ import (
 	"net"
 	"time"
 
+	abi "github.com/iceber/iouring-go/syscall"
 	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/buffer"
@@ -99,7 +100,7 @@ var (
 
 // Open sets a ring up for the calling goroutine, which is locked to its OS thread. An error that wraps ErrUnavailable
 // says why io_uring cannot be used here.
-func Open(cfg Config) (*Transport, error) { return open(cfg, nil) }
+func Open(cfg Config) (*Transport, error) { return open(cfg, ring.Config{}) }
 
 // Probe answers nil when io_uring can be used, or an error that wraps ErrUnavailable and says why not.
 func Probe() error {
@@ -110,14 +111,14 @@ func Probe() error {
 	return t.Close()
 }
 
-// open is Open with a kernel to talk to; nil is the real one.
-func open(cfg Config, kernel ring.Kernel) (*Transport, error) {
+// open is Open with a kernel to talk to and flags to do without, as rc says.
+func open(cfg Config, rc ring.Config) (*Transport, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
 	}
 	t := &Transport{pool: buffer.NewPool(cfg.Pool), clock: sys.NewClock(), raw: cfg.Raw}
-	if err := t.set(cfg, kernel); err != nil {
+	if err := t.set(cfg, rc); err != nil {
 		t.free()
 		if errors.Is(err, ring.ErrUnavailable) {
 			return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
@@ -128,11 +129,13 @@ func open(cfg Config, kernel ring.Kernel) (*Transport, error) {
 }
 
 // set acquires what a transport has.
-func (t *Transport) set(cfg Config, kernel ring.Kernel) (err error) {
-	t.ring, err = ring.Open(ring.Config{
-		Entries: uint32(cfg.Entries), CQEntries: uint32(cfg.CompletionEntries), Kernel: kernel,
-	})
+func (t *Transport) set(cfg Config, rc ring.Config) (err error) {
+	rc.Entries, rc.CQEntries = uint32(cfg.Entries), uint32(cfg.CompletionEntries)
+	t.ring, err = ring.Open(rc)
 	if err != nil {
+		return err
+	}
+	if err := t.operations(); err != nil {
 		return err
 	}
 	t.ring.LimitWorkers(fileWorkers, fileWorkers)
@@ -150,6 +153,24 @@ func (t *Transport) set(cfg Config, kernel ring.Kernel) (err error) {
 		return err
 	}
 	t.armWake()
+	return nil
+}
+
+// operations checks that the kernel has every operation that is used; one may be switched off by a restriction or be
+// missing from an emulation.
+func (t *Transport) operations() error {
+	ops := t.ring.Probe()
+	if ops == nil {
+		return nil // it does not tell
+	}
+	for _, op := range []uint8{
+		abi.IORING_OP_RECV, abi.IORING_OP_SEND, abi.IORING_OP_SENDMSG, abi.IORING_OP_ACCEPT, abi.IORING_OP_CONNECT,
+		abi.IORING_OP_POLL_ADD, abi.IORING_OP_ASYNC_CANCEL, abi.IORING_OP_CLOSE, abi.IORING_OP_SPLICE, abi.IORING_OP_READ,
+	} {
+		if !ops.Has(op) {
+			return fmt.Errorf("%w: this kernel lacks operation %d", ring.ErrUnavailable, op)
+		}
+	}
 	return nil
 }
 

@@ -4,13 +4,17 @@ package uring
 
 import (
 	"math/rand/v2"
+	"reflect"
 	"runtime"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
+	"github.com/weirnet/weir/internal/ring"
+	"github.com/weirnet/weir/internal/ring/ringtest"
 	"github.com/weirnet/weir/transport"
 )
 
@@ -178,4 +182,40 @@ func TestProbeAnswersNilWhereOpenWorks(t *testing.T) {
 	before := descriptors(t)
 	require.NoError(t, Probe())
 	require.Equal(t, before, descriptors(t))
+}
+
+// TestAStaleCompletionIsCountedAndWhatItBringsIsFreed plays what the kernel must not do: a completion for a slot that was
+// freed.
+func TestAStaleCompletionIsCountedAndWhatItBringsIsFreed(t *testing.T) {
+	tr, _ := openScripted(t, Config{}, 1, ringtest.Script{})
+	defer func() { require.NoError(t, tr.Close()) }()
+	s := tr.slots.take(-1, stateOpen)
+	recv, accept := s.data(kindRecv), s.data(kindAccept)
+	tr.slots.give(s)
+
+	free := tr.blocks.free()
+	var id uint16
+	for tr.blocks.mem[id] == nil {
+		id++
+	}
+	var p [2]int
+	require.NoError(t, unix.Pipe(p[:]))
+	defer unix.Close(p[0])
+	tr.outstanding += 2
+	tr.events.push(event{data: recv, result: 10, flags: uint32(id)<<16 | ring.FlagBuffer})
+	tr.events.push(event{data: accept, result: int32(p[1])})
+	out, err := tr.Wait(nil, 0)
+	require.NoError(t, err)
+	require.Empty(t, out)
+	require.EqualValues(t, 2, tr.Stats().Stale)
+	require.Equal(t, free, tr.blocks.free())
+	require.NotNil(t, tr.blocks.mem[id])
+	n, err := unix.Read(p[0], make([]byte, 1))
+	require.NoError(t, err)
+	require.Zero(t, n, "the accepted descriptor is closed")
+}
+
+// TestASocketTakesThreeCacheLines so that an idle connection stays cheap: nobody lets it grow without noticing.
+func TestASocketTakesThreeCacheLines(t *testing.T) {
+	require.LessOrEqual(t, int(reflect.TypeFor[slot]().Size()), 192)
 }

@@ -162,25 +162,22 @@ func (t *Transport) drain(all bool) {
 }
 
 // settle ends the skipped sends of which no completion came, although the kernel has consumed them: all of their bytes
-// were taken. Completions that the queue did not hold are fetched before, and if some are lost, nothing is concluded.
+// were taken. Before anything is concluded from silence, completions that the queue did not hold are fetched, and those
+// that were lost dealt with.
 func (t *Transport) settle() {
-	if t.ring.Dropped() != t.dropped {
+	lossy := t.ring.Dropped() != t.dropped
+	for i := 0; t.overflown && (lossy || len(t.unsettled) > 0); i++ {
+		if err := t.ring.Poll(); i == flushRounds || err != nil && !errors.Is(err, ring.ErrDropped) {
+			return
+		}
+		t.drain(false)
+		lossy = t.ring.Dropped() != t.dropped
+	}
+	if lossy {
 		t.lose()
 	}
 	if t.leaky && !t.overflown {
 		t.recoverBlocks()
-	}
-	if len(t.unsettled) == 0 {
-		return
-	}
-	for i := 0; t.overflown; i++ {
-		if i == flushRounds || t.ring.Poll() != nil {
-			return
-		}
-		t.drain(false)
-		if t.ring.Dropped() != t.dropped {
-			t.lose()
-		}
 	}
 	consumed := t.ring.Consumed()
 	n := 0
