@@ -333,6 +333,7 @@ func (r *race) attempt(address string) {
 		tell(outcome{ref: ref})
 		return nil
 	}
+	cfg.Dialed = r.agent.dialedHook(d.Channel.Dialed)
 	left := r.agent.closedHook(d.Channel.Closed, fromDial)
 	cfg.Closed = func(c *channel.Channel) {
 		err := c.Cause() // of a panic in init, or of the loop's end

@@ -154,6 +154,7 @@ func (a *agent) listen(s *Server, cfg transport.ListenConfig) (*channel.Listener
 	chn := s.Channel
 	chn.Init = s.Init
 	chn.Closed = a.closedHook(s.Channel.Closed, fromAccept)
+	chn.Dialed = a.dialedHook(s.Channel.Dialed)
 	ln, err := channel.Listen(a.loop, channel.ListenerConfig{
 		Transport: cfg, Channel: &chn, AcceptBackoff: s.AcceptBackoff,
 		Accepted: func(c *channel.Channel) { a.joined(c, fromAccept) },
@@ -178,6 +179,23 @@ func (a *agent) closedHook(users func(*channel.Channel), from origin) func(*chan
 		if users != nil {
 			users(c)
 		}
+	}
+}
+
+// dialedHook is the Dialed hook of channels: it keeps account of those that handlers connect, so that Shutdown waits for
+// them, too, and calls the user's.
+func (a *agent) dialedHook(users func(*channel.Channel) func(*channel.Channel)) func(*channel.Channel) func(*channel.Channel) {
+	return func(c *channel.Channel) func(*channel.Channel) {
+		a.joined(c, fromDial)
+		if a.drain.begun && a.drain.of == fromDial { // the others have been told
+			a.drain.todo = append(a.drain.todo, c)
+			a.drain.next(a.tellSome)
+		}
+		var closed func(*channel.Channel)
+		if users != nil {
+			closed = users(c)
+		}
+		return a.closedHook(closed, fromDial)
 	}
 }
 

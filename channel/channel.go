@@ -40,14 +40,14 @@ const (
 	DefaultMaxPostedTasks     = 1024
 )
 
-// Config configures the channels of a server or a dialer. The zero value works. It is read only after New.
+// Config configures the channels of a listener or a dialer. The zero value works. It is copied.
 type Config struct {
 	// MaxPendingBytes guards where no handler does: a write while more than this is pending aborts the channel with
 	// pipeline.ErrPendingLimit (inside a byte stream nothing can be left out). Ref.TryWrite is refused before. The newest
 	// message may exceed it. Zero means 16 MiB.
 	MaxPendingBytes int
 	// WriteHighBytes and WriteLowBytes steer Context.Writable: false when more than high is pending, true again when less
-	// than low is. Zero means 64 KiB and 32 KiB.
+	// than low is. Zero means 64 KiB, or MaxPendingBytes when that is less, and half of high.
 	WriteHighBytes int
 	WriteLowBytes  int
 	// CloseTimeout bounds Close, whatever the peer does: then the channel is aborted. Zero means 5 s.
@@ -64,6 +64,9 @@ type Config struct {
 	Init func(*pipeline.Pipeline) error
 	// Closed, when set, is called on the loop after the channel has been closed and its handlers removed.
 	Closed func(*Channel)
+	// Dialed, when set, is called on the loop for each channel that a handler connects with Context.Dial, before that one's
+	// Init; what it answers, when not nil, is that channel's Closed.
+	Dialed func(*Channel) (closed func(*Channel))
 }
 
 // Validate answers an error that names the first setting that cannot work.
@@ -104,8 +107,8 @@ func (cfg *Config) settle() (*settings, error) {
 func (cfg *Config) withDefaults() Config {
 	d := *cfg
 	setDefault(&d.MaxPendingBytes, DefaultMaxPendingBytes)
-	setDefault(&d.WriteHighBytes, DefaultWriteHighBytes)
-	setDefault(&d.WriteLowBytes, DefaultWriteLowBytes)
+	setDefault(&d.WriteHighBytes, min(DefaultWriteHighBytes, d.MaxPendingBytes))
+	setDefault(&d.WriteLowBytes, d.WriteHighBytes/2)
 	setDefault(&d.CloseTimeout, DefaultCloseTimeout)
 	setDefault(&d.CloseDiscardBytes, DefaultCloseDiscardBytes)
 	setDefault(&d.PausedCloseTimeout, DefaultPausedCloseTimeout)
@@ -152,6 +155,8 @@ type Channel struct {
 	inDirty      bool // EndTurn is due
 	resumeDue    bool // RunNode is to resume
 	closeEntered bool // Close is at work, maybe still flushing
+	finEntered   bool // CloseWrite is flushing
+	bothClosed   bool // the handlers were asked to close because both directions are closed
 	closeTimed   bool // the closing deadline runs
 	closeSent    bool // the transport is closing the socket
 	finSent      bool
@@ -161,9 +166,9 @@ type Channel struct {
 	finishStep   uint8
 
 	cause  error
-	timers []*loop.Timer // of handlers; stopped on close
-	due    *deadlines    // made when first needed
-	post   *poster       // made by the first Ref
+	timers []*timer   // of handlers, those that are set; stopped on close
+	due    *deadlines // made when first needed
+	post   *poster    // made by the first Ref
 
 	remote netip.AddrPort
 }
@@ -254,7 +259,7 @@ func (c *Channel) ID() uint64 {
 	return uint64(c.loop.Index())<<48 | uint64(t.Slot())<<24 | uint64(t.Generation())
 }
 
-// LocalAddr is the socket's own address, nil once it is closed.
+// LocalAddr is the socket's own address, nil once it is closed, in ChannelInactive too.
 func (c *Channel) LocalAddr() net.Addr {
 	if c.closeSent {
 		return nil
@@ -300,13 +305,50 @@ func (c *Channel) Now() time.Duration { return c.loop.Now() }
 
 // NewTimer answers a stopped timer whose fn runs on the loop as this channel's. Close stops it.
 func (c *Channel) NewTimer(fn func()) pipeline.Timer {
-	t := c.loop.NewTimer(member{c}, func() {
-		if c.state != stateClosed {
-			fn()
-		}
+	t := &timer{c: c}
+	t.Init(c.loop, member{c}, func() {
+		t.leave()
+		fn()
 	})
-	c.timers = append(c.timers, t)
 	return t
+}
+
+// timer is a handler's timer. It is in the channel's list while it is set: a handler may make as many as it likes.
+type timer struct {
+	loop.Timer
+	c    *Channel
+	slot int // in c.timers, plus one; 0: not set
+}
+
+// Reset makes it fire once, after d; not at all once the channel is closed.
+func (t *timer) Reset(d time.Duration) {
+	if t.c.state == stateClosed {
+		return
+	}
+	if t.slot == 0 {
+		t.c.timers = append(t.c.timers, t)
+		t.slot = len(t.c.timers)
+	}
+	t.Timer.Reset(d)
+}
+
+// Stop answers whether it was going to fire.
+func (t *timer) Stop() bool {
+	t.leave()
+	return t.Timer.Stop()
+}
+
+func (t *timer) leave() {
+	if t.slot == 0 {
+		return
+	}
+	all := t.c.timers
+	last := len(all) - 1
+	all[t.slot-1] = all[last]
+	all[t.slot-1].slot = t.slot
+	all[last] = nil
+	t.c.timers = all[:last]
+	t.slot = 0
 }
 
 // deadline answers the channel's own timer in *slot and makes it when it is needed for the first time: most channels

@@ -1,17 +1,34 @@
 package channel
 
 import (
+	"errors"
+
 	"github.com/weirnet/weir/loop"
 	"github.com/weirnet/weir/pipeline"
 	"github.com/weirnet/weir/transport"
 )
+
+// maxDiscardBytes bounds the limit of one receive, which the kernel takes as a 32-bit number.
+const maxDiscardBytes = 1 << 30
 
 // CloseWrite sends what is queued, then FIN. Reading goes on; when the peer has finished too, the channel closes.
 func (c *Channel) CloseWrite() error {
 	if err := c.writable(); err != nil {
 		return err
 	}
+	if c.finEntered { // from a flush handler: the call under way does it
+		return nil
+	}
+	c.finEntered = true
+	// What encoders and flush handlers still keep was written before.
 	c.pipe.FlushOuts()
+	if c.pipe.HasFlushHandlers() {
+		c.pipe.FireFlush()
+	}
+	c.finEntered = false
+	if err := c.writable(); err != nil { // one of them closed
+		return err
+	}
 	c.finWanted = true
 	c.out.flush = true
 	c.dirty()
@@ -26,21 +43,23 @@ func (c *Channel) Close(cause error) {
 		return
 	}
 	c.closeEntered = true
-	if c.state == stateOpen {
-		c.cause = cause
-		c.closeSocket(false)
-		return
-	}
 	// What encoders and flush handlers still keep was written before the close.
 	c.pipe.FlushOuts()
 	if c.pipe.HasFlushHandlers() {
 		c.pipe.FireFlush()
 	}
-	if c.state != stateActive { // one of them aborted
+	if c.state > stateActive { // one of them aborted
 		return
 	}
 	if c.cause == nil {
 		c.cause = cause
+	}
+	if c.cause == nil {
+		c.cause = c.out.failed
+	}
+	if c.state == stateOpen && len(c.out.items) == 0 {
+		c.closeSocket(false)
+		return
 	}
 	c.state = stateClosing
 	c.dirty()
@@ -60,6 +79,9 @@ func (c *Channel) Abort(cause error) {
 // closeOrderly closes because nobody objects: through the CloseHandlers, which may have something left to write.
 func (c *Channel) closeOrderly() {
 	if err := c.pipe.Close(); err != nil {
+		if c.finWanted && errors.Is(err, pipeline.ErrClosed) {
+			err = nil // what it wanted to write comes too late
+		}
 		c.Close(err)
 	}
 }
@@ -92,7 +114,7 @@ func (c *Channel) progressClose() {
 		in.armed = true
 		c.loop.Submit(transport.Op{
 			Kind: transport.Recv, Token: c.token(transport.Recv), Handle: c.hnd,
-			Limit: c.cfg.CloseDiscardBytes - in.discarded + 1,
+			Limit: min(c.cfg.CloseDiscardBytes-in.discarded, maxDiscardBytes) + 1,
 		})
 	}
 }
@@ -128,7 +150,8 @@ func (c *Channel) completeFin(*transport.Completion) { c.dirty() }
 
 // closeWhenBothClosed closes a half-closed channel whose other half is closed now.
 func (c *Channel) closeWhenBothClosed() {
-	if c.state == stateActive && c.in.closed && c.finSent {
+	if c.state == stateActive && c.in.closed && c.finSent && !c.bothClosed {
+		c.bothClosed = true
 		c.closeOrderly()
 	}
 }
@@ -235,8 +258,8 @@ func (c *Channel) dropOutput() {
 }
 
 func (c *Channel) stopTimers() {
-	for _, t := range c.timers {
-		t.Stop()
+	for len(c.timers) > 0 {
+		c.timers[0].Stop()
 	}
 	c.timers = nil
 	if c.due == nil {
@@ -249,13 +272,23 @@ func (c *Channel) stopTimers() {
 	}
 }
 
-// Dial connects a new channel on the same loop; failed runs on the loop when it cannot.
+// Dial connects a new channel on the same loop, with this channel's settings: address is an IP literal and port, or a path.
+// failed, when not nil, runs on the loop, later, when it cannot connect; the error answered here is always nil. The new
+// channel lives on when this one closes.
 func (c *Channel) Dial(network, address string, init func(*pipeline.Pipeline) error, failed func(error)) error {
 	cfg := c.cfg.Config
-	cfg.Init, cfg.Closed = init, nil
+	var closed func(*Channel)
+	cfg.Init, cfg.Closed = init, func(ch *Channel) {
+		if closed != nil {
+			closed(ch)
+		}
+	}
 	dc := &transport.DialConfig{Network: network, Address: address}
-	Dial(c.loop, dc, &cfg, func(_ *Channel, err error) {
-		if err != nil && failed != nil {
+	Dial(c.loop, dc, &cfg, func(ch *Channel, err error) {
+		switch {
+		case err == nil && cfg.Dialed != nil:
+			closed = cfg.Dialed(ch)
+		case err != nil && failed != nil:
 			failed(err)
 		}
 	})

@@ -47,7 +47,9 @@ type Listener struct {
 	backoff   time.Duration
 	timer     *loop.Timer
 	strays    int // refused sockets whose close is under way
-	Accepted  uint64
+
+	// Accepted is the number of channels made. Loop goroutine only.
+	Accepted uint64
 }
 
 // Tags of the listener's tokens beside the Kinds.
@@ -130,19 +132,17 @@ func (ln *Listener) Complete(cp *transport.Completion) {
 }
 
 func (ln *Listener) completeAccept(cp *transport.Completion) {
+	if !cp.More {
+		ln.accepting = false
+		if cp.Err == nil || errors.Is(cp.Err, transport.ErrCanceled) {
+			ln.accept() // before the callbacks, which may panic
+		}
+	}
 	if cp.Handle != 0 {
 		ln.backoff = 0
 		ln.take(cp)
 	}
-	if cp.More {
-		return
-	}
-	ln.accepting = false
-	if ln.closing {
-		return
-	}
-	if cp.Err == nil || errors.Is(cp.Err, transport.ErrCanceled) {
-		ln.accept()
+	if cp.More || ln.closing || cp.Err == nil || errors.Is(cp.Err, transport.ErrCanceled) {
 		return
 	}
 	// Never die silently: whatever it is, tell and try again.
@@ -173,10 +173,10 @@ func (ln *Listener) take(cp *transport.Completion) {
 		return
 	}
 	ln.Accepted++
+	c.start() // at the end of the turn; first, because Accepted may panic
 	if ln.cfg.Accepted != nil {
 		ln.cfg.Accepted(c)
 	}
-	c.start()
 }
 
 func (ln *Listener) refuse(h transport.Handle) {

@@ -39,7 +39,11 @@ func (m member) EndTurn() {
 		c.tellWritability()
 		c.settleReading()
 	}
-	c.runFlushed()
+	if c.state == stateClosed {
+		c.failFlushed() // what was asked for too late for finish
+	} else {
+		c.runFlushed()
+	}
 	c.progressClose()
 	c.out.detachUnsent()
 	c.publish()

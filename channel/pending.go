@@ -11,13 +11,19 @@ import (
 // Pending is the memory in bytes that is held for data on its way out: queued blocks, the rest of file regions, what
 // handlers Hold, and what other goroutines have posted.
 func (c *Channel) Pending() int {
+	p := c.queuedPending()
+	if c.post != nil {
+		p += int(c.post.bytes.Load())
+	}
+	return p
+}
+
+// queuedPending is Pending without what was posted.
+func (c *Channel) queuedPending() int {
 	o := &c.out
 	p := o.pending
 	if o.tail != nil {
 		p += o.tail.Cap() - o.items[len(o.items)-1].charge // it may have grown
-	}
-	if c.post != nil {
-		p += int(c.post.bytes.Load())
 	}
 	return p
 }
@@ -38,7 +44,7 @@ func (c *Channel) Hold(n int) {
 // Writable tells whether pending is below the watermarks and the channel takes writes.
 func (c *Channel) Writable() bool {
 	c.measure() // encoders append to the tail block without telling
-	return !c.out.level.High() && c.Open() && !c.finWanted
+	return !c.out.level.High() && c.Open() && !c.finWanted && c.out.failed == nil
 }
 
 // measure brings the level in line with what is pending.
@@ -79,19 +85,14 @@ func (c *Channel) Flushed(fn func(error)) {
 		at += uint64(o.tail.Len())
 	}
 	o.waits = append(o.waits, flushed{at: at, fn: fn})
-	if c.state == stateClosed {
-		// finish has been through the list already, or is going through it: it takes what is appended meanwhile; after it,
-		// the end of the turn does.
-		c.failFlushed()
-		return
-	}
 	c.dirty()
 }
 
-// runFlushed calls what has waited for bytes that are sent now.
+// runFlushed calls what has waited for bytes that are sent now. What the callbacks ask for comes in the next round: one that
+// asks again each time must not keep the loop.
 func (c *Channel) runFlushed() {
 	o := &c.out
-	for len(o.waits) > 0 && o.waits[0].at <= o.sent {
+	for n := len(o.waits); n > 0 && o.waits[0].at <= o.sent; n-- {
 		fn := o.waits[0].fn
 		o.waits[0] = flushed{}
 		o.waits = o.waits[1:]
@@ -105,8 +106,9 @@ func (c *Channel) runFlushed() {
 // failFlushed calls what waited for bytes that will not be sent.
 func (c *Channel) failFlushed() {
 	o := &c.out
-	for len(o.waits) > 0 {
+	for n := len(o.waits); n > 0; n-- {
 		w := o.waits[0]
+		o.waits[0] = flushed{}
 		o.waits = o.waits[1:]
 		if w.at <= o.sent {
 			w.fn(nil)
@@ -118,8 +120,11 @@ func (c *Channel) failFlushed() {
 
 // closedError is pipeline.ErrClosed with the cause, when there is one.
 func (c *Channel) closedError() error {
-	if c.cause != nil {
+	switch {
+	case c.cause != nil:
 		return fmt.Errorf("%w: %w", pipeline.ErrClosed, c.cause)
+	case c.out.failed != nil:
+		return fmt.Errorf("%w: %w", pipeline.ErrClosed, c.out.failed)
 	}
 	return pipeline.ErrClosed
 }

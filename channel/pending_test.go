@@ -207,14 +207,16 @@ func TestConfigNamesWhatCannotWork(t *testing.T) {
 		want string
 	}{
 		{channel.Config{WriteHighBytes: 10, WriteLowBytes: 10}, "10, 10"},
-		{channel.Config{WriteHighBytes: 10}, "32768, 10"},
+		{channel.Config{WriteHighBytes: 1}, "0, 1"},
 		{channel.Config{MaxPendingBytes: -1}, "MaxPendingBytes -1"},
-		{channel.Config{MaxPendingBytes: 1000}, "65536, 1000"},
+		{channel.Config{MaxPendingBytes: 1000, WriteHighBytes: 1001}, "500, 1001, 1000"},
 		{channel.Config{CloseTimeout: -1}, "CloseTimeout -1ns"},
 	} {
 		assert.ErrorContains(t, tt.cfg.Validate(), tt.want)
 	}
 	assert.NoError(t, (&channel.Config{}).Validate())
+	assert.NoError(t, (&channel.Config{WriteHighBytes: 16 << 10}).Validate())
+	assert.NoError(t, (&channel.Config{MaxPendingBytes: 32 << 10}).Validate())
 	assert.NoError(t, (&channel.Config{WriteHighBytes: 2, WriteLowBytes: 1, MaxPendingBytes: 2}).Validate())
 }
 

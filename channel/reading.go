@@ -27,6 +27,7 @@ type reading struct {
 	peerGone  bool // WatchClose completed
 	noGrant   bool // the last grant was nothing
 	closed    bool // EOF was told to the handlers
+	counting  bool // the deadline for a peer that has gone runs
 }
 
 // StopReading makes pausing work at once: what completes from now on is stashed, and the receive is cancelled at the end
@@ -80,7 +81,6 @@ func (c *Channel) completeRecv(cp *transport.Completion) {
 	case cp.Err == nil, errors.Is(cp.Err, transport.ErrCanceled):
 	case c.held():
 		in.end = cp.Err
-		c.peerLeft()
 	default:
 		c.endInput(cp.Err)
 	}
@@ -94,6 +94,7 @@ func (c *Channel) settleReading() {
 	if c.state != stateActive {
 		return
 	}
+	c.settleDeadline()
 	if !in.closed && in.end == nil && !c.held() && !in.noGrant {
 		if in.armed {
 			return // also while it is being cancelled: its last completion comes here again
@@ -169,14 +170,15 @@ func (c *Channel) resume() {
 		in.end = nil
 		c.endInput(end)
 	}
-	if c.due != nil && c.due.paused != nil && c.pipe.Reading() {
-		c.due.paused.Stop()
-	}
 	c.settleReading()
 }
 
 // endInput tells the handlers that the peer has finished sending, or closes after an error.
 func (c *Channel) endInput(err error) {
+	if c.out.failed != nil {
+		c.Abort(c.out.failed)
+		return
+	}
 	if !errors.Is(err, io.EOF) {
 		c.Abort(fmt.Errorf("channel: receive: %w", err))
 		return
@@ -205,22 +207,34 @@ func (c *Channel) completeWatch(cp *transport.Completion) {
 		return
 	}
 	switch {
+	case in.closed && c.finSent: // both directions are closed: the handlers have been asked to close
 	case in.closed:
 		c.Abort(ErrPeerGone)
 	case in.armed: // the receive will find it out itself
 	default:
 		in.peerGone = true
-		c.peerLeft()
+		c.settleDeadline()
 	}
 }
 
-// peerLeft starts the clock for a peer that has gone while its data waits here.
-func (c *Channel) peerLeft() {
-	c.deadline(func(d *deadlines) **loop.Timer { return &d.paused }, func() {
-		if c.state == stateActive && c.held() {
+// settleDeadline runs the clock while data, or the end, of a peer that has gone waits for reading to be resumed.
+func (c *Channel) settleDeadline() {
+	in := &c.in
+	waits := !in.closed && (in.peerGone || in.end != nil) && c.held()
+	if waits == in.counting {
+		return
+	}
+	in.counting = waits
+	t := c.deadline(func(d *deadlines) **loop.Timer { return &d.paused }, func() {
+		if c.state == stateActive { // a close has its own
 			c.Abort(ErrPausedClose)
 		}
-	}).Reset(c.cfg.PausedCloseTimeout)
+	})
+	if waits {
+		t.Reset(c.cfg.PausedCloseTimeout)
+	} else {
+		t.Stop()
+	}
 }
 
 // discard throws away input while closing.

@@ -2,6 +2,7 @@ package channel
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -17,6 +18,7 @@ type poster struct {
 	bytes    atomic.Int64 // posted and not yet written by the loop
 	pending  atomic.Int64 // as the loop last published it, without bytes
 	writable atomic.Bool
+	shut     atomic.Bool // the channel takes no more writes
 	waiting  atomic.Bool // a Write waits for room
 
 	mu sync.Mutex
@@ -25,6 +27,7 @@ type poster struct {
 	data   []byte // of the writes in queue, one after the other
 	tasks  int    // Execute tasks in queue
 	room   chan struct{}
+	ending bool // Close was posted: writes are refused
 	closed bool // nothing is taken any more
 
 	// Loop goroutine only.
@@ -42,6 +45,9 @@ type posted struct {
 
 // keepPosted is up to how many bytes of queue memory are kept for the next time.
 const keepPosted = 64 << 10
+
+// postedBytes is what an entry of the queue takes.
+const postedBytes = 24
 
 type ref struct {
 	p   *poster
@@ -79,11 +85,15 @@ func (r ref) TryWrite(p []byte) error {
 // write posts p under the lock.
 func (r ref) write(p []byte) error {
 	q := r.p
-	if q.closed {
+	if q.closed || q.ending || q.shut.Load() {
 		return pipeline.ErrClosed
 	}
+	if len(p) == 0 {
+		return nil
+	}
 	limit := int64(q.c.cfg.MaxPendingBytes)
-	if have := q.bytes.Load() + q.pending.Load(); have+int64(len(p)) > limit {
+	// The entries of the queue are memory, too: many tiny writes are bounded by them.
+	if have := q.bytes.Load() + q.pending.Load(); have+int64(len(p)) > limit || int64(len(q.queue)) > limit/postedBytes {
 		return fmt.Errorf("%w: write of %d bytes with %d pending, limit %d", pipeline.ErrFull, len(p), have, limit)
 	}
 	q.bytes.Add(int64(len(p)))
@@ -99,7 +109,7 @@ func (r ref) Write(ctx context.Context, p []byte) error {
 		q.mu.Lock()
 		q.waiting.Store(true) // before looking at pending: publish stores pending, then looks here
 		err := r.write(p)
-		if err == nil || q.closed || len(p) > q.c.cfg.MaxPendingBytes {
+		if !errors.Is(err, pipeline.ErrFull) || len(p) > q.c.cfg.MaxPendingBytes {
 			q.mu.Unlock()
 			if err == nil {
 				q.wake()
@@ -150,7 +160,8 @@ func (r ref) Close() error {
 		q.mu.Unlock()
 		return pipeline.ErrClosed
 	}
-	if last := len(q.queue) - 1; last < 0 || q.queue[last].n >= 0 { // many closes in a row are one
+	if !q.ending {
+		q.ending = true
 		q.queue = append(q.queue, posted{ctx: r.ctx, n: -1})
 	}
 	q.mu.Unlock()
@@ -198,7 +209,9 @@ func (q *poster) doRun() {
 			b := q.runData[q.off : q.off+p.n]
 			q.off += p.n
 			q.bytes.Add(-int64(p.n))
+			q.c.out.accepted = true
 			_ = p.ctx.WriteBytes(b) // closed meanwhile: as with any socket, the bytes are lost
+			q.c.out.accepted = false
 		}
 	}
 	if cap(q.runData) > keepPosted {
@@ -227,9 +240,9 @@ func (c *Channel) publish() {
 	if q == nil {
 		return
 	}
-	pending := int64(c.Pending()) - q.bytes.Load()
-	q.pending.Store(pending)
+	q.pending.Store(int64(c.queuedPending()))
 	q.writable.Store(c.pipe.Writable())
+	q.shut.Store(c.state > stateOpen && c.writable() != nil)
 	if !q.waiting.Load() {
 		return
 	}

@@ -3,6 +3,8 @@ package channel
 import (
 	"errors"
 	"fmt"
+	"math"
+	"syscall"
 
 	"github.com/weirnet/weir/buffer"
 	"github.com/weirnet/weir/flow"
@@ -63,7 +65,11 @@ type writing struct {
 	level   flow.Level // of Pending, between the watermarks
 	pending int        // sum of the charges, and Hold
 	holding int        // of it, Hold
+	files   int        // of it, file regions, which are no memory: they do not count against MaxPendingBytes
 
+	accepted bool // what is being written was measured against the limit when it was posted
+
+	failed  error // why nothing can be sent any more
 	sending bool
 	stalled bool // the peer was slow since the queue was last empty
 	flush   bool // the end of this turn is to flush
@@ -167,7 +173,7 @@ func (c *Channel) writeRegion(m *pipeline.FileRegion) error {
 // Tail answers the open block at the end of the queue with room for n bytes or more; nil when nothing may be written.
 func (c *Channel) Tail(n int) *buffer.Buf {
 	o := &c.out
-	if t := o.tail; t != nil && t.Room() >= n && c.Open() && !c.finWanted {
+	if t := o.tail; t != nil && t.Room() >= n && c.writable() == nil {
 		return t
 	}
 	if c.admit() != nil {
@@ -189,7 +195,7 @@ func (c *Channel) Tail(n int) *buffer.Buf {
 
 // writable answers why nothing may be written, or nil.
 func (c *Channel) writable() error {
-	if !c.Open() || c.finWanted {
+	if !c.Open() || c.finWanted || c.out.failed != nil {
 		return c.closedError()
 	}
 	return nil
@@ -201,7 +207,7 @@ func (c *Channel) admit() error {
 	if err := c.writable(); err != nil {
 		return err
 	}
-	if p := c.Pending(); p > c.cfg.MaxPendingBytes {
+	if p := c.Pending() - c.out.files; p > c.cfg.MaxPendingBytes && !c.out.accepted {
 		err := fmt.Errorf("channel: write with %d bytes pending, limit %d: %w", p, c.cfg.MaxPendingBytes, pipeline.ErrPendingLimit)
 		c.Abort(err)
 		return err
@@ -213,8 +219,7 @@ func (c *Channel) admit() error {
 func (c *Channel) push(it item) {
 	o := &c.out
 	if it.region != nil {
-		it.charge = int(it.region.file.Length)
-		o.pending += it.charge
+		o.countFile(&it, it.region.file.Length)
 	}
 	o.items = append(o.items, it)
 	o.recharge(len(o.items) - 1)
@@ -250,7 +255,8 @@ func (c *Channel) Flush() {
 	}
 }
 
-// endTurnFlush is the flush that nobody needs to ask for.
+// endTurnFlush is the flush that nobody needs to ask for. A flush handler that holds it back holds back what is queued
+// while nothing is in flight; the end of a send sends all that is queued.
 func (c *Channel) endTurnFlush() {
 	o := &c.out
 	if !o.flush {
@@ -278,7 +284,7 @@ func (c *Channel) Dirty() {
 
 func (c *Channel) startSend() {
 	o := &c.out
-	if o.sending || c.closeSent || c.state == stateOpen {
+	if o.sending || c.closeSent || c.state == stateOpen || o.failed != nil {
 		return
 	}
 	c.seal()
@@ -314,6 +320,9 @@ func (c *Channel) completeSend(cp *transport.Completion) {
 	o.sent += uint64(cp.N)
 	if !cp.More {
 		c.endSend(cp.Err)
+	} else if it := &o.items[0]; it.region != nil {
+		o.countFile(it, it.region.file.Length-int64(o.sent-o.head))
+		c.measure()
 	}
 	if len(o.waits) > 0 {
 		c.runFlushed()
@@ -340,7 +349,7 @@ func (c *Channel) endSend(err error) {
 	case c.closeSent:
 		return
 	default:
-		c.Abort(fmt.Errorf("channel: send: %w", err))
+		c.failSend(fmt.Errorf("channel: send: %w", err))
 		return
 	}
 	c.measure()
@@ -349,10 +358,26 @@ func (c *Channel) endSend(err error) {
 	}
 }
 
+// failSend deals with a send that failed. When the connection broke, only the write side ends: what the peer sent before
+// is still delivered, and the receive, or the watch while reading is paused, finds the end soon.
+func (c *Channel) failSend(err error) {
+	in := &c.in
+	broke := errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
+	if !broke || c.state != stateActive || in.closed || in.end != nil {
+		c.Abort(err)
+		return
+	}
+	c.out.failed = err
+	c.dropOutput()
+	c.failFlushed()
+	c.dirty()
+}
+
 // popSent removes what the kernel has taken from the queue.
 func (c *Channel) popSent() {
 	o := &c.out
 	gone := int64(o.sent - o.head)
+	var done func(error)
 	i := 0
 	for ; i < o.inAir; i++ {
 		it := &o.items[i]
@@ -364,7 +389,12 @@ func (c *Channel) popSent() {
 		gone -= n
 		o.head += uint64(n)
 		o.pending -= it.charge
-		it.release(nil)
+		if it.region != nil {
+			o.files -= it.charge
+			done = it.region.done // a region is a flight of its own, so there is only one
+		} else {
+			it.buf.Release()
+		}
 		*it = item{}
 	}
 	o.shift(i)
@@ -372,6 +402,9 @@ func (c *Channel) popSent() {
 	clear(o.flight)
 	if cap(o.flight) > keepItems {
 		o.flight = nil
+	}
+	if done != nil { // last: it may write, flush, close or panic
+		done(nil)
 	}
 }
 
@@ -381,11 +414,18 @@ func (o *writing) advance(it *item, n int64) {
 	if it.region != nil {
 		it.region.file.Offset += n
 		it.region.file.Length -= n
-		it.charge -= int(n)
-		o.pending -= int(n)
+		o.countFile(it, it.region.file.Length)
 		return
 	}
 	it.buf.Advance(int(n))
+}
+
+// countFile makes a file region count for the bytes that are left of it.
+func (o *writing) countFile(it *item, left int64) {
+	n := int(min(left, math.MaxInt32)) - it.charge
+	it.charge += n
+	o.pending += n
+	o.files += n
 }
 
 // shift removes the first n entries, which are empty.

@@ -153,3 +153,12 @@ func TestTaskThatPostsItselfDoesNotKeepTheChannelOpen(t *testing.T) {
 	p.until("the client is closed", func() bool { return client.inactive == 1 })
 	assert.Greater(t, ran, 1)
 }
+
+func TestHandlerThatKeepsWritesIsFlushedAtTheEndOfTheTurn(t *testing.T) {
+	p := newPair(t, sim.Config{})
+	server := &probe{}
+	p.listen(func() []any { return []any{server} })
+	client := &probe{onActive: func(ctx *pipeline.Context) error { return ctx.Write("kept") }}
+	p.dial(&batcher{}, client)
+	p.until("it arrived", func() bool { return server.got.String() == "kept" })
+}

@@ -50,7 +50,8 @@ type Channel interface {
 	// WritabilityMayHaveChanged makes the channel compare Pipeline.Writable with what it last told the handlers, at the
 	// end of the turn, and fire when it differs.
 	WritabilityMayHaveChanged()
-	// Dirty makes the channel call Pipeline.FlushOuts at the end of the turn.
+	// Dirty makes the end of this turn a flush, also when nothing is queued: Pipeline.FlushOuts, then Pipeline.FireFlush
+	// where there are FlushHandlers.
 	Dirty()
 
 	// Open is false from Close or Abort on.

@@ -41,6 +41,9 @@ func (c *Context) writeThrough(msg any) error {
 	if w == nil { // removed
 		w = c.prevWith(kindWrite)
 	}
+	if c.p.kinds&kindFlush != 0 {
+		c.p.ch.Dirty() // w may keep msg until a flush: there will be one although nothing reached the queue
+	}
 	return w.handler.(WriteHandler).Write(w, msg)
 }
 

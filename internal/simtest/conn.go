@@ -71,6 +71,11 @@ func (c *conn) initClient(p *pipeline.Pipeline) error {
 			return err
 		}
 	}
+	if c.rng.IntN(4) == 0 {
+		if err := p.AddLast("batcher", &batcher{}); err != nil {
+			return err
+		}
+	}
 	if c.end == endCloseWrite {
 		return p.AddLast("client", &halfClient{conn: c})
 	}
@@ -156,6 +161,9 @@ func (c *conn) writePiece(n int) error {
 				}
 				done = true
 				c.sentReg++
+				if c.rng.IntN(2) == 0 { // re-enters the write queue
+					_ = c.ctx.Flush()
+				}
 			},
 		}))
 	default:
@@ -188,6 +196,9 @@ func (c *conn) askFlushed() {
 			}
 			called = true
 			c.flushed++
+			if c.rng.IntN(2) == 0 { // for as long as the dice say
+				c.askFlushed()
+			}
 		})
 	case 1:
 		if c.ctx.Ref().Execute(func(*pipeline.Context) { c.ranTasks++ }) == nil {

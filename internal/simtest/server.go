@@ -210,3 +210,48 @@ type relay struct{}
 func (relay) ChannelRead(ctx *pipeline.Context, msg any) error { ctx.FireRead(msg); return nil }
 func (relay) Write(ctx *pipeline.Context, msg any) error       { return ctx.Write(msg) }
 func (relay) Flush(ctx *pipeline.Context) error                { return ctx.Flush() }
+
+// batcher keeps bytes until the flush.
+type batcher struct{ held []*buffer.Buf }
+
+func (b *batcher) Write(ctx *pipeline.Context, msg any) error {
+	if m, ok := msg.(*buffer.Buf); ok {
+		b.held = append(b.held, m.Retain())
+		ctx.Hold(b.held[len(b.held)-1].Cap())
+		return nil
+	}
+	if err := b.release(ctx); err != nil {
+		return err
+	}
+	return ctx.Write(msg)
+}
+
+func (b *batcher) Flush(ctx *pipeline.Context) error {
+	if err := b.release(ctx); err != nil {
+		return err
+	}
+	return ctx.Flush()
+}
+
+func (b *batcher) release(ctx *pipeline.Context) error {
+	held := b.held
+	b.held = nil
+	var err error
+	for _, m := range held {
+		ctx.Hold(-m.Cap())
+		if err == nil {
+			err = ctx.Write(m)
+		}
+		m.Release()
+	}
+	return err
+}
+
+// HandlerRemoved gives back what will never be flushed.
+func (b *batcher) HandlerRemoved(ctx *pipeline.Context) error {
+	for _, m := range b.held {
+		m.Release()
+	}
+	b.held = nil
+	return nil
+}

@@ -242,3 +242,26 @@ func TestOrderlyClosesThatNobodyAskedForGoThroughTheCloseHandlers(t *testing.T) 
 		}
 	}
 }
+
+// keeper keeps strings until the flush.
+type keeper struct{ kept string }
+
+func (k *keeper) Write(_ *pipeline.Context, msg any) error { k.kept += msg.(string); return nil }
+
+func (k *keeper) Flush(ctx *pipeline.Context) error {
+	kept := k.kept
+	k.kept = ""
+	if kept != "" {
+		if err := ctx.Write(kept); err != nil {
+			return err
+		}
+	}
+	return ctx.Flush()
+}
+
+func TestHandlerThatKeepsWritesIsFlushedAtTheEndOfTheTurn(t *testing.T) {
+	k := &keeper{}
+	ch := pipelinetest.New(t, k, pipelinetest.Named("r", &recorder{}))
+	ch.Do(func() { require.NoError(t, ch.Context("r").Write("kept")) })
+	assert.Equal(t, "kept", ch.OutboundString())
+}
