@@ -26,7 +26,6 @@ type anywhere struct {
 	f                                                    *os.File
 	ctx                                                  *pipeline.Context
 	active, inactive, removed, asked, told, doneA, doneT int
-	c                                                    func()
 	got                                                  int
 }
 
