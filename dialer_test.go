@@ -31,10 +31,18 @@ func (c collector) ChannelRead(_ *pipeline.Context, msg any) error {
 	return nil
 }
 
-// dialer answers a Dialer of one transport that is closed when the test ends.
+// dialer answers a Dialer of one transport, running, that is closed when the test ends.
 func dialer(t *testing.T, kind weir.Kind) *weir.Dialer {
-	d := &weir.Dialer{Transport: kind, Logger: quiet()}
+	return startDialer(t, &weir.Dialer{Transport: kind})
+}
+
+func startDialer(t *testing.T, d *weir.Dialer) *weir.Dialer {
+	t.Helper()
+	if d.Server == nil {
+		d.Logger = quiet()
+	}
 	t.Cleanup(func() { assert.NoError(t, d.Close()) })
+	require.NoError(t, ready(d))
 	return d
 }
 
@@ -151,39 +159,38 @@ func TestDialEndsWithItsContext(t *testing.T) {
 		addr := full(t)
 		for _, tc := range []struct {
 			name string
-			dial func(d *weir.Dialer) error
+			d    *weir.Dialer
+			ctx  func() (context.Context, context.CancelFunc)
 			want error
 		}{
-			{"deadline", func(d *weir.Dialer) error {
-				ctx, cancel := context.WithTimeout(context.Background(), 50e6)
-				defer cancel()
-				_, err := d.Dial(ctx, "tcp", addr, nil)
-				return err
-			}, context.DeadlineExceeded},
-			{"Timeout", func(d *weir.Dialer) error {
-				d.Timeout = 50e6
-				_, err := d.Dial(context.Background(), "tcp", addr, nil)
-				return err
-			}, context.DeadlineExceeded},
-			{"cancel", func(d *weir.Dialer) error {
+			{name: "deadline", d: &weir.Dialer{}, ctx: func() (context.Context, context.CancelFunc) {
+				return context.WithTimeout(context.Background(), 50e6)
+			}, want: context.DeadlineExceeded},
+			{name: "Timeout", d: &weir.Dialer{Timeout: 50e6}, want: context.DeadlineExceeded},
+			{name: "cancel", d: &weir.Dialer{}, ctx: func() (context.Context, context.CancelFunc) {
 				ctx, cancel := context.WithCancel(context.Background())
 				go cancel()
-				_, err := d.Dial(ctx, "tcp", addr, nil)
-				return err
-			}, context.Canceled},
-			{"Close", func(d *weir.Dialer) error {
-				// Control runs when the attempt begins.
-				d.Control = func(string, string, syscall.RawConn) error {
-					go d.Close()
-					return nil
-				}
-				_, err := d.Dial(context.Background(), "tcp", addr, nil)
-				return err
-			}, weir.ErrDialerClosed},
+				return ctx, cancel
+			}, want: context.Canceled},
+			{name: "Close", d: &weir.Dialer{}, want: weir.ErrDialerClosed},
 		} {
 			t.Run(tc.name, func(t *testing.T) {
-				d := dialer(t, kind)
-				err := tc.dial(d)
+				d := tc.d
+				d.Transport = kind
+				if tc.want == weir.ErrDialerClosed {
+					d.Control = func(string, string, syscall.RawConn) error { // when the attempt begins
+						go d.Close()
+						return nil
+					}
+				}
+				startDialer(t, d)
+				ctx := context.Background()
+				if tc.ctx != nil {
+					var cancel context.CancelFunc
+					ctx, cancel = tc.ctx()
+					defer cancel()
+				}
+				_, err := d.Dial(ctx, "tcp", addr, nil)
 				require.ErrorIs(t, err, tc.want)
 				require.ErrorContains(t, err, addr)
 				eventually(t, func() bool { // the attempt leaves no socket behind
@@ -365,8 +372,7 @@ func TestADialerSharesAServersLoopsAndItsEnd(t *testing.T) {
 			return lingering{asked, "accepted"}
 		})}
 		t.Cleanup(func() { srv.Close() })
-		d := &weir.Dialer{Server: srv}
-		// The dialer starts the server's loops when they do not run yet.
+		d := startDialer(t, &weir.Dialer{Server: srv}) // starts the server's loops when they do not run yet
 		ref, err := d.Dial(background(t), "tcp", target, only(func() any { return lingering{asked, "dialed"} }))
 		require.NoError(t, err)
 		client := connect(t, "tcp", startTCP(t, srv))
@@ -429,7 +435,7 @@ func TestADialerWithBadConfigurationStartsNothing(t *testing.T) {
 func TestDialsAndEndsFromManyGoroutines(t *testing.T) {
 	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
 		addr := startTCP(t, &weir.Server{Transport: kind, Init: initEcho})
-		d := &weir.Dialer{Transport: kind, Loops: 2, Logger: quiet()}
+		d := startDialer(t, &weir.Dialer{Transport: kind, Loops: 2})
 		var dialed, refused atomic.Int32
 		err := all(64, func(i int) error {
 			for range 50 {

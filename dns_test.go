@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -80,17 +81,17 @@ func TestDialTriesTheNextAddressWhenOneRefuses(t *testing.T) {
 			addr := listen(t, "tcp", serving+":0", echoing)
 			_, port, err := net.SplitHostPort(addr)
 			require.NoError(t, err)
-			d := dialer(t, kind)
-			d.Resolver = resolver(t, loopbacks()...)
-			d.FallbackDelay = -1 // only when one has failed
+			d := startDialer(t, &weir.Dialer{
+				Transport: kind, Resolver: resolver(t, loopbacks()...),
+				FallbackDelay: -1, // only when one has failed
+			})
 			got := make(chan string, 1)
 			ref, err := d.Dial(background(t), "tcp", "many.test:"+port, only(func() any { return collector{got} }))
 			require.NoError(t, err, "served by %s", serving)
 			require.NoError(t, ref.TryWrite([]byte("found")))
 			assert.Equal(t, "found", receive(t, got, "the echo"))
 		}
-		d := dialer(t, kind)
-		d.Resolver = resolver(t, loopbacks()...)
+		d := startDialer(t, &weir.Dialer{Transport: kind, Resolver: resolver(t, loopbacks()...)})
 		_, err := d.Dial(background(t), "tcp", "many.test:1", nil)
 		require.ErrorContains(t, err, "many.test:1")
 		require.True(t, strings.Contains(err.Error(), "refused"), "%v", err)
@@ -117,9 +118,7 @@ func TestDialTriesTheNextAddressBesideOneThatHangs(t *testing.T) {
 			}
 		}()
 		for _, order := range [][]string{{"127.0.0.1", answering}, {answering, "127.0.0.1"}} {
-			d := dialer(t, kind)
-			d.Resolver = resolver(t, order...)
-			d.FallbackDelay = 1e6
+			d := startDialer(t, &weir.Dialer{Transport: kind, Resolver: resolver(t, order...), FallbackDelay: time.Millisecond})
 			_, err = d.Dial(background(t), "tcp", "some.test:"+port, nil)
 			require.NoError(t, err, "%v", order)
 			receive(t, served, "a connection")
@@ -139,9 +138,10 @@ func TestTheFastestOfSeveralAddressesWinsAndTheOthersLeaveNothing(t *testing.T) 
 		for _, ip := range loopbacks()[1:] {
 			listen(t, "tcp", net.JoinHostPort(ip, port), echoing)
 		}
-		d := dialer(t, kind)
-		d.Resolver = resolver(t, loopbacks()...)
-		d.FallbackDelay = 1 // all at once
+		d := startDialer(t, &weir.Dialer{
+			Transport: kind, Resolver: resolver(t, loopbacks()...),
+			FallbackDelay: 1, // all at once
+		})
 		const dials = 100
 		require.NoError(t, all(dials, func(int) error {
 			ref, err := d.Dial(context.Background(), "tcp", "many.test:"+port, nil)

@@ -49,7 +49,7 @@ func serveWithFewDescriptors(kind weir.Kind) error {
 			fmt.Println("accept:", errors.Is(err, syscall.EMFILE), err)
 		},
 	}
-	if _, err := srv.Listen("tcp", "127.0.0.1:0"); err != nil { // opens what the loop needs
+	if err := ready(&weir.Dialer{Server: srv}); err != nil { // opens what the loop needs
 		return err
 	}
 	// One is that of counting, and one is for another listener: io_uring looks at the limit when the accept is armed.

@@ -17,6 +17,7 @@ import (
 	"runtime/pprof"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -95,9 +96,23 @@ func needTransport(t testing.TB, kind weir.Kind) {
 		Transport: kind, Loops: 1, Logger: quiet(),
 		Init: func(*pipeline.Pipeline) error { return nil },
 	}
-	_, err := probe.Listen("tcp", "127.0.0.1:0")
-	testenv.Require(t, string(kind), err)
+	testenv.Require(t, string(kind), ready(&weir.Dialer{Server: &probe}))
 	require.NoError(t, probe.Close())
+}
+
+// ready starts the loops that d uses. A plain user may have memory for few rings, and the kernel gives that of closed ones
+// back a while later (io_uring_setup(2), RLIMIT_MEMLOCK): it is worth to wait.
+func ready(d *weir.Dialer) error {
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		// The loops are started first, and then there is no such network.
+		_, err := d.Dial(context.Background(), "none", "", nil)
+		if errors.Is(err, net.UnknownNetworkError("none")) {
+			return nil
+		}
+		if !errors.Is(err, syscall.ENOMEM) || time.Now().After(deadline) {
+			return err
+		}
+	}
 }
 
 // start makes srv listen, on two loops unless it says otherwise, and closes it when the test ends.
@@ -109,9 +124,10 @@ func start(t testing.TB, srv *weir.Server, network, address string) net.Addr {
 	if srv.Logger == nil {
 		srv.Logger = quiet()
 	}
+	t.Cleanup(func() { assert.NoError(t, srv.Close()) })
+	require.NoError(t, ready(&weir.Dialer{Server: srv}))
 	addr, err := srv.Listen(network, address)
 	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, srv.Close()) })
 	return addr
 }
 

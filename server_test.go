@@ -75,6 +75,7 @@ func TestServesUnixSocketsAndRemovesTheirPath(t *testing.T) {
 				require.NoError(t, all(20, func(i int) error { return ping(connect(t, "unix", path), fmt.Sprint("hello ", i)) }))
 
 				other := &weir.Server{Transport: kind, Init: initEcho, Logger: quiet()}
+				require.NoError(t, ready(&weir.Dialer{Server: other}))
 				_, err := other.Listen("unix", path)
 				require.ErrorIs(t, err, syscall.EADDRINUSE)
 				require.NoError(t, other.Close())
@@ -232,6 +233,7 @@ func TestAFailingControlFailsListenAndLeavesNoListener(t *testing.T) {
 			return broken // the third loop's; those of the others are open
 		}
 		defer srv.Close()
+		require.NoError(t, ready(&weir.Dialer{Server: srv}))
 		_, err := srv.Listen("tcp", "127.0.0.1:0")
 		require.ErrorIs(t, err, broken)
 		require.NotZero(t, port.Load())
@@ -250,6 +252,7 @@ func TestAPanickingControlFailsListen(t *testing.T) {
 		srv := &weir.Server{Transport: kind, Loops: 2, Init: initEcho, Logger: quiet()}
 		srv.Control = func(string, string, syscall.RawConn) error { panic("no") }
 		defer srv.Close()
+		require.NoError(t, ready(&weir.Dialer{Server: srv}))
 		_, err := srv.Listen("tcp", "127.0.0.1:0")
 		require.ErrorContains(t, err, "panicked")
 	})
@@ -308,6 +311,7 @@ func TestServeAdoptsListeners(t *testing.T) {
 				l := tc.open(t)
 				network, address := l.Addr().Network(), l.Addr().String()
 				srv := &weir.Server{Transport: kind, Loops: 2, Init: initEcho, Logger: quiet()}
+				require.NoError(t, ready(&weir.Dialer{Server: srv}))
 				served := make(chan error, 1)
 				go func() { served <- srv.Serve(l) }()
 				require.NoError(t, all(20, func(i int) error {
@@ -330,6 +334,7 @@ func TestAServerOfOneLoopHasItsPortToItself(t *testing.T) {
 		addr := startTCP(t, &weir.Server{Transport: kind, Loops: 1, Init: initEcho})
 		other := &weir.Server{Transport: kind, Loops: 1, Init: initEcho, Logger: quiet()}
 		defer other.Close()
+		require.NoError(t, ready(&weir.Dialer{Server: other}))
 		_, err := other.Listen("tcp", addr)
 		require.ErrorIs(t, err, syscall.EADDRINUSE)
 	})

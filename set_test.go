@@ -494,8 +494,7 @@ func TestASetKnowsOnlyChannelsOfItsLoops(t *testing.T) {
 func TestASetOfDialedChannels(t *testing.T) {
 	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
 		addr := startTCP(t, &weir.Server{Transport: kind, Init: initEcho})
-		d := &weir.Dialer{Transport: kind, Loops: 2, Logger: quiet()}
-		defer d.Close()
+		d := startDialer(t, &weir.Dialer{Transport: kind, Loops: 2})
 		set := &weir.Set{Dialer: d}
 		got := make(chan string, 10)
 		for range 4 {

@@ -187,8 +187,9 @@ func TestShutdownAcceptsWhatTheKernelHasConnected(t *testing.T) {
 				l, err := net.Listen("tcp", "127.0.0.1:0")
 				require.NoError(t, err)
 				addr = l.Addr().String()
-				go srv.Serve(l)
 				t.Cleanup(func() { srv.Close() })
+				require.NoError(t, ready(&weir.Dialer{Server: srv}))
+				go srv.Serve(l)
 			} else {
 				addr = startTCP(t, srv)
 			}
@@ -318,6 +319,7 @@ func (quitter) ChannelRead(*pipeline.Context, any) error {
 func TestALoopThatDiesEndsTheServerWithItsError(t *testing.T) {
 	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
 		srv := &weir.Server{Transport: kind, Loops: 3, Logger: quiet(), Init: only(func() any { return quitter{} })}
+		require.NoError(t, ready(&weir.Dialer{Server: srv}))
 		addr, err := srv.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
 		var clients []net.Conn
