@@ -97,3 +97,19 @@ func TestRefWriteThatWaitsIsWokenByRoom(t *testing.T) {
 		p.until("the second message has arrived", func() bool { return server.got.Len() == 2*len(message) })
 	})
 }
+
+func TestFlushedFailsBeforeInactive(t *testing.T) {
+	p := newPair(t, sim.Config{SendBufferBytes: 4 << 10, ReceiveBufferBytes: 4 << 10})
+	client, _ := stalled(t, p)
+	require.NoError(t, client.ctx.Write(make([]byte, 20_000)))
+	client.ctx.Flushed(func(err error) {
+		assert.ErrorIs(t, err, errTest)
+		client.events = append(client.events, "flushed")
+	})
+	p.run(time.Millisecond)
+	require.Equal(t, []string{"active"}, client.events, "the peer does not read")
+	client.ctx.Abort(errTest)
+	p.until("the client is closed", func() bool { return client.inactive == 1 })
+	p.run(time.Millisecond)
+	assert.Equal(t, []string{"active", "flushed", "inactive"}, client.events)
+}
