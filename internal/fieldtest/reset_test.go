@@ -207,6 +207,57 @@ func TestAResetInAnyStateEndsTheChannelOnce(t *testing.T) {
 	}
 }
 
+func TestWhatAPauseHeldBackIsGivenBackHoweverTheChannelEnds(t *testing.T) {
+	for name, end := range map[string]func(t *testing.T, c net.Conn, ref pipeline.Ref) error{
+		"Close": func(_ *testing.T, _ net.Conn, ref pipeline.Ref) error { return ref.Close() },
+		"Abort": func(_ *testing.T, _ net.Conn, ref pipeline.Ref) error {
+			return ref.Execute(func(ctx *pipeline.Context) { ctx.Abort(errTest) })
+		},
+		"RST": func(_ *testing.T, c net.Conn, _ pipeline.Ref) error { return reset(c) },
+		"FIN": func(_ *testing.T, c net.Conn, _ pipeline.Ref) error { return c.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
+				const conns, size = 5, 60_000
+				srv := &weir.Server{Transport: kind, Loops: 1, Channel: channel.Config{PausedCloseTimeout: 20 * time.Millisecond}}
+				var got atomic.Int64
+				r := newRig(t, srv, func(p *pipeline.Pipeline) error {
+					return errors.Join(p.AddLast("", grant(2*size)), p.AddLast("", &hooks{
+						active: keep,
+						read: func(ctx *pipeline.Context, b *buffer.Buf) error {
+							got.Add(int64(b.Len()))
+							ctx.Pause()
+							return nil
+						},
+					}))
+				})
+				for range conns {
+					r.dial()
+				}
+				refs := r.kept(conns)
+				release := r.block(0)
+				defer release()
+				for _, c := range r.clients { // more than one block, at once
+					_, err := c.Write(make([]byte, size))
+					require.NoError(t, err)
+				}
+				release()
+				r.eventually(func() bool { return got.Load() > 0 }, "the first reads")
+				for i, c := range r.clients {
+					require.NoError(t, end(t, c, refs[i]))
+				}
+				for i, ref := range refs {
+					if name == "Close" {
+						r.clients[i].Close()
+					}
+					receive(t, ref.Closed(), "the end")
+				}
+				r.settled()
+			})
+		})
+	}
+}
+
 func TestAResetBeforeItIsAcceptedEndsTheConnection(t *testing.T) {
 	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
 		const conns = 50

@@ -30,6 +30,7 @@ import (
 	"github.com/weirnet/weir/internal/testenv"
 	"github.com/weirnet/weir/loop"
 	"github.com/weirnet/weir/pipeline"
+	"github.com/weirnet/weir/transport/epoll"
 	"github.com/weirnet/weir/transport/uring"
 )
 
@@ -234,14 +235,24 @@ func (r *rig) stats() weir.Stats {
 	return st
 }
 
-// wakeUps answers how often loops have turned and transports have waited until now. Asking costs a turn or two itself.
-func (r *rig) wakeUps() (turns, waits uint64) {
+// wakeUps answers how often loops have turned, and how often transports have entered the kernel, until now. A transport that
+// spins inside one Wait is seen by the second number only. Asking costs a few of each itself.
+func (r *rig) wakeUps() (turns, entered uint64) {
 	r.t.Helper()
-	for _, l := range r.stats().Loops {
-		turns += l.Loop.Turns
-		waits += l.Kernel.Waits
+	for i := range r.pools {
+		r.onLoop(i, func(l *loop.Loop) {
+			turns += l.Stats().Turns
+			switch tr := l.Transport().(type) {
+			case *epoll.Transport:
+				entered += tr.Counters().EpollWaits
+			case *uring.Transport:
+				entered += tr.Counters().Enters
+			default:
+				r.t.Errorf("nobody knows how to count the system calls of a %T", tr)
+			}
+		})
 	}
-	return turns, waits
+	return turns, entered
 }
 
 // dial opens a client connection that is closed when the test ends and whose reads and writes end within the patience.
