@@ -125,8 +125,8 @@ func (s *Server) Wait() error {
 
 // Shutdown stops the server without losing what is under way. It stops listening, after accepting what the kernel has
 // already connected; then it asks every channel to finish: its ShutdownHandlers, or where there are none it closes the
-// channel in an orderly way, which sends what is queued. Channels that a Dialer has connected on the server's loops
-// follow when the accepted ones are gone. It answers nil when all have closed.
+// channel in an orderly way, which sends what is queued. Channels that a Dialer or a handler has connected on the server's
+// loops follow when the accepted ones are gone. It answers nil when all have closed.
 //
 // When ctx is done before, what is left is aborted and the error of ctx is answered. Any call may be concurrent with
 // others and with Close: each answers once the loops have ended. A second Shutdown, or one before the server was

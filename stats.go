@@ -12,9 +12,9 @@ import (
 // Stats are what a Server, or a Dialer with loops of its own, has counted.
 type Stats struct {
 	Accepted     uint64 // connections accepted
-	Dialed       uint64 // connections made by Dialers
+	Dialed       uint64 // connections made by Dialers and by handlers (Context.Dial)
 	AcceptErrors uint64
-	Open         int // channels open now, those of Context.Dial aside
+	Open         int // channels open now
 	Loops        []LoopStats
 }
 
