@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirnet/weir/internal/sys"
 	"github.com/weirnet/weir/loop"
 	"github.com/weirnet/weir/transport"
 )
@@ -25,6 +26,7 @@ type engineConfig struct {
 	kind          Kind
 	maxTasks      int
 	watchdogAfter time.Duration
+	pin           bool
 	logger        *slog.Logger
 	openers       []opener
 }
@@ -59,12 +61,16 @@ func startEngine(cfg engineConfig) (*engine, error) {
 	e.group, err = loop.NewGroup(n, func(i int) loop.Config {
 		a := &agent{engine: e, index: i}
 		e.agents[i] = a
-		return loop.Config{
+		c := loop.Config{
 			Open:          func(raw bool) (transport.Transport, error) { return choice.open(raw, a) },
 			Logger:        cfg.logger,
 			MaxTasks:      cfg.maxTasks,
 			WatchdogAfter: cfg.watchdogAfter,
 		}
+		if cfg.pin {
+			c.OnThreadStart = func() error { return sys.PinThread(i) }
+		}
+		return c
 	})
 	if err != nil {
 		return nil, fmt.Errorf("weir: %w", err)

@@ -31,6 +31,9 @@ type Server struct {
 	Transport Kind
 	// Loops is the number of event loops. Zero means one per processor: the smaller of GOMAXPROCS and runtime.NumCPU.
 	Loops int
+	// Pin binds each loop's thread to one of the processors that the process may use, in turn (sched_setaffinity(2)). Where
+	// that cannot be done, starting fails.
+	Pin bool
 
 	// Channel configures the channels, accepted and dialed ones. Its Init must be nil.
 	Channel channel.Config
@@ -203,7 +206,7 @@ func (s *Server) start() (*engine, error) {
 	}
 	e, err := startEngine(engineConfig{
 		loops: s.Loops, kind: s.Transport, maxTasks: s.MaxTasks, watchdogAfter: s.WatchdogAfter,
-		logger: s.Logger, openers: transports(),
+		logger: s.Logger, pin: s.Pin, openers: transports(),
 	})
 	if err != nil {
 		return nil, err

@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir"
 	"github.com/weirnet/weir/channel"
@@ -484,4 +485,26 @@ func TestAPanicClosesOnlyItsChannel(t *testing.T) {
 		eventually(t, func() bool { return int(inactive.Load()) == panicked }, "Inactive once for each of %d panics", panicked)
 		assert.Len(t, book.lines("panicky (weir_test.panicky)"), panicked, "the log names the handler")
 	})
+}
+
+func TestPinnedLoopsServe(t *testing.T) {
+	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
+		pinned := make(chan unix.CPUSet, 2)
+		srv := &weir.Server{Transport: kind, Loops: 2, Pin: true, Init: only(func() any { return affinity(pinned) })}
+		addr := startTCP(t, srv)
+		for range 4 {
+			connect(t, "tcp", addr)
+			assert.Equal(t, 1, func() int { set := receive(t, pinned, "the loop's affinity"); return set.Count() }())
+		}
+	})
+}
+
+// affinity tells what processors its loop's thread may use.
+type affinity chan unix.CPUSet
+
+func (a affinity) ChannelActive(*pipeline.Context) error {
+	var set unix.CPUSet
+	err := unix.SchedGetaffinity(0, &set)
+	a <- set
+	return err
 }

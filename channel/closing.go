@@ -218,6 +218,7 @@ func (c *Channel) finishOne(step uint8) {
 	case finishRef:
 		c.loop.Unregister(c.reg)
 		if c.post != nil {
+			c.publish()
 			close(c.post.done)
 		}
 	case finishClosed:

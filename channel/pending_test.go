@@ -247,7 +247,7 @@ func TestRefKeepsTheCallersOrder(t *testing.T) {
 	assert.ErrorIs(t, r.Close(), pipeline.ErrClosed)
 	<-r.Closed()
 	assert.Zero(t, r.Pending())
-	assert.False(t, r.Writable())
+	assert.False(t, r.Writable(), "nor before the turn is over")
 }
 
 func TestRefRefusesWritesOverTheLimit(t *testing.T) {
