@@ -33,7 +33,7 @@ func main() {
 	flag.StringVar(&o.Servers, "servers", "", "only servers whose names contain one of these parts, comma-separated")
 	flag.IntVar(&o.Rounds, "rounds", 0, "rounds; 0: 7, quick 5")
 	flag.DurationVar(&o.Slice, "slice", 0, "length of a window; 0: 300ms, quick 200ms")
-	flag.DurationVar(&o.WarmUp, "warmup", 50*time.Millisecond, "load before each window")
+	flag.DurationVar(&o.WarmUp, "warmup", 0, "load before each window; 0: 50ms, quick 20ms")
 	flag.IntVar(&o.Procs, "procs", 0, "GOMAXPROCS of Go servers on one processor; 0: what serves each best, of 1 and 2")
 	flag.IntVar(&o.Idle, "idle", 0, "idle connections; 0: 18900, quick 4000")
 	flag.DurationVar(&o.IdleFor, "idle-for", 0, "how long to watch them; 0: 30s, quick 5s")
@@ -70,6 +70,9 @@ func (o *options) defaults() {
 	}
 	if o.Slice == 0 {
 		o.Slice = time.Duration(pick(300, 200)) * time.Millisecond
+	}
+	if o.WarmUp == 0 {
+		o.WarmUp = time.Duration(pick(50, 20)) * time.Millisecond
 	}
 	if o.Idle == 0 {
 		o.Idle = pick(18_900, 4_000)

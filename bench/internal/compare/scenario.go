@@ -106,8 +106,8 @@ func sizeName(n int) string {
 
 func markQuick(all []Scenario) {
 	quick := []string{
-		"echo-1c-64B-d1", "echo-64c-64B-d1", "echo-64c-64B-d16", "echo-64c-16K-d1", "echo-1000c-64B-d1", "open-64c-20k",
-		"framed-64c-64B-d1", "framed-64c-64B-d16", "churn-32", "unpinned-64c-64B-d1", "proxy-16c-16K-d16",
+		"echo-1c-64B-d1", "echo-64c-64B-d1", "echo-64c-64B-d16", "echo-1000c-64B-d1", "open-64c-20k", "framed-64c-64B-d1",
+		"framed-64c-64B-d16", "churn-32", "proxy-16c-16K-d16",
 	}
 	for i := range all {
 		all[i].Quick = slices.Contains(quick, all[i].Name)

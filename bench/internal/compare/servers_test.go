@@ -5,6 +5,7 @@ package compare
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -134,6 +135,48 @@ func TestEveryServerAnswersFrames(t *testing.T) {
 			t.Run(spec.Name+", "+name, func(t *testing.T) { exchange(t, start(t, spec, at).Address, stream, 5) })
 		}
 	}
+}
+
+// TestEveryServerKeepsWhatASlowReaderHasNotTaken fills the sockets both ways before anything is read.
+func TestEveryServerKeepsWhatASlowReaderHasNotTaken(t *testing.T) {
+	needPrograms(t)
+	var frames []byte
+	for n := 1; len(frames) < 24<<20; n += 7919 {
+		frames = frame.Append(frames, noise(n%100_000))
+		frames = frame.Append(frames, noise(frame.MaxPayloadBytes-n%3))
+	}
+	for mode, stream := range map[string][]byte{serve.Echo: noise(24 << 20), serve.Frames: frames} {
+		for _, spec := range lab.Specs() {
+			t.Run(spec.Name+", "+mode, func(t *testing.T) {
+				fillThenRead(t, start(t, spec, lab.Setting{Mode: mode, Loops: 1}).Address, stream)
+			})
+		}
+	}
+}
+
+func fillThenRead(t *testing.T, address string, stream []byte) {
+	t.Helper()
+	c, err := net.Dial("tcp", address)
+	require.NoError(t, err)
+	defer c.Close()
+	sent := 0
+	for sent < len(stream) { // until nothing moves, or the server has taken it all
+		require.NoError(t, c.SetWriteDeadline(time.Now().Add(300*time.Millisecond)))
+		n, err := c.Write(stream[sent:])
+		sent += n
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			break
+		}
+		require.NoError(t, err)
+	}
+	require.NoError(t, c.SetDeadline(time.Now().Add(60*time.Second)))
+	wrote := make(chan error, 1)
+	go func() { wrote <- sendInPieces(c, stream[sent:], 1) }()
+	got := make([]byte, len(stream))
+	n, err := io.ReadFull(c, got)
+	require.NoError(t, err, "after %d of %d bytes", n, len(stream))
+	require.True(t, string(got) == string(stream), "what came back is not what was sent")
+	require.NoError(t, <-wrote)
 }
 
 func TestEveryServerWaitsForTheRestOfAFrame(t *testing.T) {

@@ -94,6 +94,7 @@ func writeAllocations(name string) error {
 	if err != nil {
 		return err
 	}
+	runtime.GC() // the profile is as of the last collection
 	return firstError(pprof.Lookup("allocs").WriteTo(f, 0), f.Close())
 }
 
