@@ -328,7 +328,8 @@ func TestASendThatFailsClosesAndAnswers(t *testing.T) {
 			onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
 				const conns = 30
 				causes := make(chan error, conns)
-				r := newRigOn(t, network, &weir.Server{Transport: kind, Loops: 1}, only(func() any {
+				srv := &weir.Server{Transport: kind, Loops: 1, Channel: channel.Config{CloseTimeout: 50 * time.Millisecond}}
+				r := newRigOn(t, network, srv, only(func() any {
 					return &hooks{
 						active:   keep,
 						inactive: func(ctx *pipeline.Context) error { causes <- ctx.Cause(); return nil },
