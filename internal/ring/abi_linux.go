@@ -62,10 +62,10 @@ const (
 
 // eventsArg is struct io_uring_getevents_arg.
 type eventsArg struct {
-	sigmask   uint64
-	sigmaskSz uint32
-	minWait   uint32
-	ts        uint64
+	_  uint64 // sigmask
+	_  uint32 // sigmask_sz
+	_  uint32 // min_wait_usec
+	ts uint64
 }
 
 // timespec is struct __kernel_timespec, 64 bits wide everywhere.

@@ -29,7 +29,6 @@ type Kernel struct {
 	kept    []posted   // completions that did not fit the queue
 	dropped bool       // to be told by EBADR
 	groups  map[uint16]*group
-	held    uint32 // entries that an Enter has left
 }
 
 // posted is a completion on its way.
