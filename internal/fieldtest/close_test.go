@@ -326,7 +326,7 @@ func TestASendThatFailsClosesAndAnswers(t *testing.T) {
 	for _, network := range []string{"tcp", "unix"} {
 		t.Run(network, func(t *testing.T) {
 			onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
-				const conns = 30
+				const conns = 10
 				causes := make(chan error, conns)
 				srv := &weir.Server{Transport: kind, Loops: 1, Channel: channel.Config{CloseTimeout: 50 * time.Millisecond}}
 				r := newRigOn(t, network, srv, only(func() any {

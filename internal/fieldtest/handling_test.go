@@ -53,7 +53,7 @@ func (f *faulty) ChannelRead(ctx *pipeline.Context, msg any) error {
 func TestAHandlerThatPanicsNowAndThenHarmsOnlyItsChannel(t *testing.T) {
 	covers(t, "panjf2000/gnet#417")
 	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
-		clients, messages := 16, scaled(5000, 500)
+		clients, messages := 16, scaled(3000, 500)
 		var wild atomic.Int64
 		r := newRig(t, &weir.Server{Transport: kind, Loops: 2}, only(func() any { return &faulty{wild: &wild} }))
 		neighbour := r.dial() // never panics, lives from the first to the last

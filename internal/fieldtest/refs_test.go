@@ -375,7 +375,7 @@ func TestWritersThatAreRefusedNeverEndTheChannel(t *testing.T) {
 	covers(t, "panjf2000/gnet#214")
 	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
 		const writers, limit = 4, 128 << 10
-		tries := scaled(50_000, 5000)
+		tries := scaled(20_000, 5000)
 		srv := &weir.Server{Transport: kind, Loops: 1, Socket: smallBuffers, Channel: channel.Config{MaxPendingBytes: limit}}
 		r := newRig(t, srv, keeper)
 		c := r.dial() // does not read

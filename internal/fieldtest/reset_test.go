@@ -168,7 +168,7 @@ func TestAResetInAnyStateEndsTheChannelOnce(t *testing.T) {
 	for _, state := range resetStates() {
 		t.Run(state.name, func(t *testing.T) {
 			onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
-				conns := scaled(15, 5)
+				conns := scaled(8, 4)
 				causes := make(chan error, conns)
 				srv := &weir.Server{Transport: kind, Loops: 1, Socket: smallBuffers, Channel: channel.Config{
 					CloseTimeout: time.Minute, PausedCloseTimeout: 50 * time.Millisecond,
