@@ -27,7 +27,6 @@ type pair struct {
 	closed         []*channel.Channel // by Config.Closed of either side
 	serverConfig   channel.Config
 	clientConfig   channel.Config
-	stepped        int
 	sends          *recorder // of the client's loop
 }
 
@@ -111,16 +110,21 @@ func (p *pair) until(what string, ok func() bool) {
 // run turns both loops for some virtual time.
 func (p *pair) run(d time.Duration) {
 	p.t.Helper()
+	tick := max(shortTick, d/1000)
 	for end := p.world.Now() + d; p.world.Now() < end; {
-		p.step()
+		p.turn(tick)
 	}
 }
 
-func (p *pair) step() {
-	p.stepped++
-	_, err := p.server.RunOnce(50 * time.Microsecond)
+// shortTick is how long a loop may sleep in a turn; it wakes earlier when something happens.
+const shortTick = 50 * time.Microsecond
+
+func (p *pair) step() { p.turn(shortTick) }
+
+func (p *pair) turn(sleep time.Duration) {
+	_, err := p.server.RunOnce(sleep)
 	require.NoError(p.t, err)
-	_, err = p.client.RunOnce(50 * time.Microsecond)
+	_, err = p.client.RunOnce(sleep)
 	require.NoError(p.t, err)
 }
 
