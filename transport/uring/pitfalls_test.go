@@ -463,3 +463,63 @@ func TestALimitedReceiveOfAFastPeerComesOutAtItsLimit(t *testing.T) {
 		require.NoError(t, rest.err)
 	}
 }
+
+// TestASendWithNoWaitOfManyPiecesEndsInTheNextWait although the kernel takes no more than 1,024 pieces at a time.
+func TestASendWithNoWaitOfManyPiecesEndsInTheNextWait(t *testing.T) {
+	for _, without := range []Features{0, SkippedSends} {
+		d := drive(t, Config{Without: without})
+		h, peer := d.connection()
+		for _, n := range []int{1023, 1024, 1025, 5000} {
+			want := pattern(n, n)
+			var bufs []*buffer.Buf
+			for i := range want {
+				bufs = append(bufs, buffer.Wrap(want[i:i+1]))
+			}
+			send := d.submit(transport.Op{Kind: transport.Send, Handle: h, Bufs: bufs, NoWait: true})
+			d.wait(0)
+			require.True(t, send.done, "%d pieces", n)
+			require.NoError(t, send.err)
+			require.Equal(t, n, send.n)
+			p := make([]byte, n)
+			_, err := io.ReadFull(peer, p)
+			require.NoError(t, err)
+			require.True(t, bytes.Equal(want, p))
+		}
+	}
+}
+
+// TestAWaitWithoutEndHandsOutASendAtOnce although nothing but the send happens, and the send has no completion in the
+// ring.
+func TestAWaitWithoutEndHandsOutASendAtOnce(t *testing.T) {
+	for _, raw := range []bool{false, true} {
+		d := drive(t, Config{Raw: raw})
+		h, _ := d.connection()
+		d.quiet()
+		alarm := time.AfterFunc(patience, func() { _ = d.tr.Wake() })
+		for range 100 {
+			send := d.send(h, []byte("x"))
+			d.wait(-1)
+			require.True(t, send.done)
+		}
+		alarm.Stop()
+	}
+}
+
+// TestOperationsThatEndAtOnceKeepNoOthersFromEnding when somebody makes one in each turn.
+func TestOperationsThatEndAtOnceKeepNoOthersFromEnding(t *testing.T) {
+	for _, room := range []int{2, 256} { // one each turn is for the operation that ends at once
+		d := drive(t, Config{})
+		h, peer := d.connection()
+		recv := d.recv(h, 1000)
+		d.quiet()
+		_, err := peer.Write(pattern(1, 1000))
+		require.NoError(t, err)
+		d.batch = make([]transport.Completion, 0, room)
+		for range 2 * leftBatches {
+			d.cancel(&call{token: 1})
+			d.wait(time.Millisecond)
+		}
+		require.True(t, recv.done)
+		require.True(t, bytes.Equal(pattern(1, 1000), recv.data))
+	}
+}
