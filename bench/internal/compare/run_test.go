@@ -50,7 +50,7 @@ func TestAQuickComparisonOfTwoServersWritesItsReport(t *testing.T) {
 		names = append(names, o.Scenario.Name)
 		for _, c := range o.Cells {
 			require.Len(t, c.Rounds, 2, "%s %s", o.Scenario.Name, c.Server)
-			assert.Positive(t, c.Rounds[0].PerSecond)
+			assert.GreaterOrEqual(t, c.Rounds[0].PerSecond, 0.0)
 			assert.Positive(t, c.RSSBytes)
 		}
 	}
@@ -170,6 +170,14 @@ func TestReportMarksTiesAndDisturbedRounds(t *testing.T) {
 	r.Outcomes[0].Cells[0].Error = "a | b\nc"
 	assert.Contains(t, r.Markdown(), "a / b c")
 	assert.True(t, r.Failed())
+}
+
+func TestARoundWithoutMessagesSaysNothing(t *testing.T) {
+	o := made("a", Raw, map[string][]float64{"weir-uring": {5, 1, 5}, "gnet": {10, 10, 10}})
+	o.Cell("weir-uring").Rounds[1] = Round{Disturbed: true}
+	r := cpuMetric.ratio(&o, "weir-uring", "gnet")
+	assert.Equal(t, 2, r.N)
+	assert.InDelta(t, 0.5, r.Min, 1e-9)
 }
 
 func TestOtherProcessesAreWhatIsNotOurs(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"time"
@@ -51,7 +52,8 @@ type Cell struct {
 	Error    string // why it has no, or not all rounds
 }
 
-// Round is one window. Where the load generator counts connections or requests, those are its messages.
+// Round is one window. Where the load generator counts connections or requests, those are its messages. When other
+// processes left no time for a single one, all but the last three fields are zero.
 type Round struct {
 	CPUMicros float64 // of the server's process, per message
 	PerSecond float64
@@ -79,11 +81,13 @@ func (o *Outcome) Cell(server string) *Cell {
 	return nil
 }
 
-// Values answers one value of each round.
+// Values answers one value of each round, NaN for a round that has none.
 func (c *Cell) Values(of func(Round) float64) []float64 {
 	all := make([]float64, len(c.Rounds))
 	for i, r := range c.Rounds {
-		all[i] = of(r)
+		if all[i] = of(r); r.PerSecond == 0 {
+			all[i] = math.NaN()
+		}
 	}
 	return all
 }
@@ -274,19 +278,16 @@ func (r *Runner) measure(c *contestant) error {
 		if err != nil {
 			return err
 		}
-		if got.Messages == 0 && round.Tries < maxTries { // somebody else had the processor all the time
-			continue
-		}
-		if got.Messages == 0 {
+		round = Round{Others: after.others(before), Tries: round.Tries}
+		round.Disturbed = round.Others > disturbedAbove
+		if messages := float64(got.Messages); messages > 0 {
+			round.CPUMicros = float64(got.ServerCPU.Nanoseconds()) / 1e3 / messages
+			round.PerSecond = messages / got.Seconds
+			round.P50Micros, round.P99Micros, round.LoadBusy = micros(got.P50), micros(got.P99), got.BusyShare
+		} else if !round.Disturbed {
 			return fmt.Errorf("%w: none at all", ErrWrong)
 		}
-		messages := float64(got.Messages)
-		round = Round{
-			CPUMicros: float64(got.ServerCPU.Nanoseconds()) / 1e3 / messages, PerSecond: messages / got.Seconds,
-			P50Micros: micros(got.P50), P99Micros: micros(got.P99), LoadBusy: got.BusyShare,
-			Others: after.others(before), Tries: round.Tries,
-		}
-		if round.Disturbed = round.Others > disturbedAbove; !round.Disturbed {
+		if !round.Disturbed {
 			break
 		}
 	}
