@@ -13,7 +13,7 @@ import (
 func (c *Channel) Pending() int {
 	p := c.queuedPending()
 	if c.post != nil {
-		p += int(c.post.bytes.Load())
+		p += int(c.post.bytes.Load() - c.post.written)
 	}
 	return p
 }
@@ -44,7 +44,7 @@ func (c *Channel) Hold(n int) {
 // Writable tells whether pending is below the watermarks and the channel takes writes.
 func (c *Channel) Writable() bool {
 	c.measure() // encoders append to the tail block without telling
-	return !c.out.level.High() && c.Open() && !c.finWanted && c.out.failed == nil
+	return !c.out.level.High() && c.Open() && !c.finWanted
 }
 
 // measure brings the level in line with what is pending.

@@ -33,7 +33,8 @@ type poster struct {
 	// Loop goroutine only.
 	run     []posted
 	runData []byte
-	at, off int // how far run and runData are done
+	at, off int   // how far run and runData are done
+	written int64 // of bytes: in the write queue already, and so in Channel.Pending
 }
 
 // posted is one thing to do: a task, a write of n bytes, or, with n < 0, a close.
@@ -208,7 +209,7 @@ func (q *poster) doRun() {
 		default:
 			b := q.runData[q.off : q.off+p.n]
 			q.off += p.n
-			q.bytes.Add(-int64(p.n))
+			q.written += int64(p.n) // posted until publish has told what is pending with it: TryWrite must not see less
 			q.c.out.accepted = true
 			_ = p.ctx.WriteBytes(b) // closed meanwhile: as with any socket, the bytes are lost
 			q.c.out.accepted = false
@@ -241,6 +242,8 @@ func (c *Channel) publish() {
 		return
 	}
 	q.pending.Store(int64(c.queuedPending()))
+	q.bytes.Add(-q.written)
+	q.written = 0
 	q.writable.Store(c.pipe.Writable())
 	q.shut.Store(c.state > stateOpen && c.writable() != nil)
 	if !q.waiting.Load() {

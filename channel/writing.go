@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirnet/weir/buffer"
 	"github.com/weirnet/weir/flow"
+	"github.com/weirnet/weir/loop"
 	"github.com/weirnet/weir/pipeline"
 	"github.com/weirnet/weir/transport"
 )
@@ -111,7 +112,7 @@ func (c *Channel) writeBuf(b *buffer.Buf) error {
 	if err := c.admit(); err != nil {
 		return err
 	}
-	c.seal()
+	c.sealBefore()
 	c.push(item{buf: b.Slice(0, n)}) // a view: what its other holders do with their indexes is theirs
 	c.out.queued += uint64(n)
 	return nil
@@ -126,7 +127,7 @@ func (c *Channel) writeBytes(p []byte) error {
 			n := min(len(p), copyPieceBytes)
 			b := c.Pool().Get(n)
 			b.Append(p[:n])
-			c.seal()
+			c.sealBefore()
 			c.push(item{buf: b})
 			c.out.queued += uint64(n)
 			p = p[n:]
@@ -163,7 +164,7 @@ func (c *Channel) writeRegion(m *pipeline.FileRegion) error {
 	if err := c.admit(); err != nil {
 		return err
 	}
-	c.seal()
+	c.sealBefore()
 	r := &region{file: transport.FileRange{File: m.File, Offset: m.Offset, Length: m.Length}, done: m.Done}
 	c.push(item{region: r})
 	c.out.queued += uint64(m.Length)
@@ -226,6 +227,15 @@ func (c *Channel) push(it item) {
 	o.flush = true
 	c.measure()
 	c.dirty()
+}
+
+// sealBefore is seal for when something that does not go into the tail block comes behind it: a block that is nearly empty
+// is not kept for a few bytes.
+func (c *Channel) sealBefore() {
+	if t := c.out.tail; t != nil && t.Cap() > tailBytes && 4*t.Len() < t.Cap() && t.Len() > 0 {
+		t.Shrink()
+	}
+	c.seal()
 }
 
 // seal ends appending to the tail block.
@@ -370,6 +380,7 @@ func (c *Channel) failSend(err error) {
 	c.out.failed = err
 	c.dropOutput()
 	c.failFlushed()
+	c.deadline(func(d *deadlines) **loop.Timer { return &d.closing }, func() { c.Abort(err) }).Reset(c.cfg.CloseTimeout)
 	c.dirty()
 }
 
