@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"runtime"
 	"time"
 
 	abi "github.com/iceber/iouring-go/syscall"
@@ -59,7 +60,6 @@ type Transport struct {
 	round        uint8                      // of audits
 	overflown    bool                       // so was the queue when it was last looked at
 	urgent       int                        // sends that must end in the next Wait
-	leftover     int                        // Waits since the kernel was entered
 	leaky        bool                       // blocks may have been lost, see recoverBlocks
 	watched      stage                      // of the poll on wake's eventfd
 	watchAudited uint8                      // the round in which its completion may have been lost, see audit
@@ -104,6 +104,8 @@ func Open(cfg Config) (*Transport, error) { return open(cfg, ring.Config{}) }
 
 // Probe answers nil when io_uring can be used, or an error that wraps ErrUnavailable and says why not.
 func Probe() error {
+	runtime.LockOSThread() // a ring belongs to its thread
+	defer runtime.UnlockOSThread()
 	t, err := Open(Config{Entries: 8, Blocks: 1, BlockBytes: 256})
 	if err != nil {
 		return err

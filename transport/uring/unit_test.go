@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/weirnet/weir/buffer"
 	"github.com/weirnet/weir/internal/ring"
 	"github.com/weirnet/weir/internal/ring/ringtest"
 	"github.com/weirnet/weir/transport"
@@ -193,11 +194,11 @@ func TestAStaleCompletionIsCountedAndWhatItBringsIsFreed(t *testing.T) {
 	recv, accept := s.data(kindRecv), s.data(kindAccept)
 	tr.slots.give(s)
 
-	free := tr.blocks.free()
-	var id uint16
+	free, id := tr.blocks.free(), uint16(0)
 	for tr.blocks.mem[id] == nil {
 		id++
 	}
+	before := tr.blocks.added[id]
 	var p [2]int
 	require.NoError(t, unix.Pipe(p[:]))
 	defer unix.Close(p[0])
@@ -209,7 +210,7 @@ func TestAStaleCompletionIsCountedAndWhatItBringsIsFreed(t *testing.T) {
 	require.Empty(t, out)
 	require.EqualValues(t, 2, tr.Stats().Stale)
 	require.Equal(t, free, tr.blocks.free())
-	require.NotNil(t, tr.blocks.mem[id])
+	require.NotEqual(t, before, tr.blocks.added[id], "the kernel has the block again")
 	n, err := unix.Read(p[0], make([]byte, 1))
 	require.NoError(t, err)
 	require.Zero(t, n, "the accepted descriptor is closed")
@@ -218,4 +219,81 @@ func TestAStaleCompletionIsCountedAndWhatItBringsIsFreed(t *testing.T) {
 // TestASocketTakesThreeCacheLines so that an idle connection stays cheap: nobody lets it grow without noticing.
 func TestASocketTakesThreeCacheLines(t *testing.T) {
 	require.LessOrEqual(t, int(reflect.TypeFor[slot]().Size()), 192)
+}
+
+// TestAnAnswerToAnEarlierAuditSaysNothing about the entry that an operation has now.
+func TestAnAnswerToAnEarlierAuditSaysNothing(t *testing.T) {
+	tr, k := openScripted(t, Config{}, 1, ringtest.Script{})
+	k.Stop()
+	defer func() { require.NoError(t, tr.Close()) }()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK, 0)
+	require.NoError(t, err)
+	defer unix.Close(fds[1])
+	s := tr.slots.take(fds[0], stateOpen)
+	tr.Submit(transport.Op{Kind: transport.Recv, Handle: s.handle(), Token: 1, Limit: 10})
+	wait := func() []transport.Completion {
+		out, err := tr.Wait(nil, 0)
+		require.NoError(t, err)
+		return out
+	}
+	require.Empty(t, wait())
+	answer := func(round uint8) {
+		tr.finishAudit(kindRecv, &event{
+			data: s.data(auditBase+kindRecv) | uint64(round)<<roundShift, result: -int32(unix.ENOENT),
+		})
+	}
+	tr.lose()
+	require.Empty(t, wait(), "the kernel has it: it begins again")
+	require.Empty(t, wait())
+	tr.lose()
+	answer(tr.round - 1)
+	require.Equal(t, armed, s.recv.stage)
+	require.Empty(t, wait())
+	require.Empty(t, wait())
+	require.Equal(t, armed, s.recv.stage)
+	tr.audit(s)
+	answer(tr.round)
+	out := wait()
+	require.Len(t, out, 1)
+	require.ErrorIs(t, out[0].Err, ErrLost)
+	tr.outstanding++ // it was not lost: the kernel still has it
+}
+
+// TestWhatTheKernelHasNotTakenKeepsItsVectors while further sends are made.
+func TestWhatTheKernelHasNotTakenKeepsItsVectors(t *testing.T) {
+	tr, k := openScripted(t, Config{}, 1, ringtest.Script{Again: 256})
+	k.Stop()
+	defer func() { require.NoError(t, tr.Close()) }()
+	var peers []int
+	var handles []transport.Handle
+	for range 2 {
+		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK, 0)
+		require.NoError(t, err)
+		defer unix.Close(fds[1])
+		peers = append(peers, fds[1])
+		handles = append(handles, tr.slots.take(fds[0], stateOpen).handle())
+	}
+	_, err := tr.Wait(nil, 0)
+	require.NoError(t, err)
+	send := func(i int, p string) {
+		tr.Submit(transport.Op{Kind: transport.Send, Handle: handles[i], Token: transport.Token(i + 1), Bufs: []*buffer.Buf{
+			buffer.Wrap([]byte(p[:2])), buffer.Wrap([]byte(p[2:])),
+		}})
+	}
+	k.Start()
+	send(0, "first")
+	out, err := tr.Wait(nil, 0)
+	require.NoError(t, err)
+	require.Empty(t, out, "the kernel takes nothing")
+	send(1, "second")
+	k.Stop()
+	out, err = tr.Wait(nil, 0)
+	require.NoError(t, err)
+	require.Len(t, out, 2)
+	for i, want := range []string{"first", "second"} {
+		p := make([]byte, 100)
+		n, err := unix.Read(peers[i], p)
+		require.NoError(t, err)
+		require.Equal(t, want, string(p[:n]))
+	}
 }

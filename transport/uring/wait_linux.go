@@ -16,7 +16,6 @@ const (
 	flushRounds = 64                   // times to fetch completions that the queue did not hold
 	stallTurn   = 1 * time.Millisecond // before asking a kernel again that took nothing
 	stallTurns  = 20                   // for a send that should not wait
-	leftBatches = 64                   // handed out before the kernel is entered again: a full completion queue's worth
 )
 
 // Wait implements transport.Transport.
@@ -37,14 +36,11 @@ func (t *Transport) Wait(dst []transport.Completion, timeout time.Duration) ([]t
 		t.deliver()
 	}
 	var err error
-	// A batch that is full already goes without a system call, but not for ever: who makes operations that end at once
-	// must not keep the others from ending.
-	if len(t.out) < t.outLimit || t.todo.len() > 0 || t.leftover == leftBatches {
-		t.leftover = 0
+	// A batch that is full already needs no system call. One that is not gets one: who makes operations that end at once in
+	// each turn must not keep others from ending.
+	if len(t.out) < t.outLimit || t.todo.len() > 0 {
 		t.stats.Waits++
 		err = t.work(base, timeout)
-	} else {
-		t.leftover++
 	}
 	dst, t.out = t.out, nil
 	t.stats.Completions += uint64(len(dst) - base)
