@@ -167,6 +167,7 @@ type Channel struct {
 
 	cause  error
 	timers []*timer   // of handlers, those that are set; stopped on close
+	dials  []*dialing // of handlers, under way; given up on close
 	due    *deadlines // made when first needed
 	post   *poster    // made by the first Ref
 

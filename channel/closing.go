@@ -2,6 +2,7 @@ package channel
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/weirnet/weir/loop"
 	"github.com/weirnet/weir/pipeline"
@@ -259,6 +260,9 @@ func (c *Channel) dropOutput() {
 }
 
 func (c *Channel) stopTimers() {
+	for _, d := range c.dials {
+		d.cancel()
+	}
 	for len(c.timers) > 0 {
 		c.timers[0].Stop()
 	}
@@ -273,9 +277,12 @@ func (c *Channel) stopTimers() {
 	}
 }
 
+// dialing is an attempt of Channel.Dial that is under way.
+type dialing struct{ cancel func() }
+
 // Dial connects a new channel on the same loop, with this channel's settings: address is an IP literal and port, or a path.
-// failed, when not nil, runs on the loop, later, when it cannot connect; the error answered here is always nil. The new
-// channel lives on when this one closes.
+// failed, when not nil, runs on the loop, later, when it cannot connect. A channel that has closed gives up the attempts that
+// are under way; those that have succeeded live on. It can be called in ChannelInactive and later, too, to connect again.
 func (c *Channel) Dial(network, address string, init func(*pipeline.Pipeline) error, failed func(error)) error {
 	cfg := c.cfg.Config
 	var closed func(*Channel)
@@ -285,13 +292,17 @@ func (c *Channel) Dial(network, address string, init func(*pipeline.Pipeline) er
 		}
 	}
 	dc := &transport.DialConfig{Network: network, Address: address}
-	Dial(c.loop, dc, &cfg, func(ch *Channel, err error) {
+	var d *dialing
+	done := func(ch *Channel, err error) {
+		c.dials = slices.DeleteFunc(c.dials, func(o *dialing) bool { return o == d })
 		switch {
 		case err == nil && cfg.Dialed != nil:
 			closed = cfg.Dialed(ch)
 		case err != nil && failed != nil:
 			failed(err)
 		}
-	})
+	}
+	d = &dialing{cancel: Dial(c.loop, dc, &cfg, done)}
+	c.dials = append(c.dials, d)
 	return nil
 }

@@ -210,3 +210,22 @@ func TestHandlerDialsOnItsOwnLoop(t *testing.T) {
 	p.dial(outer)
 	p.until("the inner channel works", func() bool { return inner.got.String() == "inner" && refused != nil })
 }
+
+func TestChannelThatClosesGivesUpItsDials(t *testing.T) {
+	p := newPair(t, sim.Config{})
+	p.listen(func() []any { return []any{echo{}} })
+	outer := &probe{}
+	p.dial(outer)
+	p.until("active", func() bool { return outer.active == 1 })
+	var told []error
+	inner := &probe{}
+	initInner := initWith(func() []any { return []any{inner} })
+	require.NoError(t, outer.ctx.Dial("tcp", address, initInner, func(err error) { told = append(told, err) }))
+	outer.ctx.Abort(errTest) // before the answer can have come
+	p.until("both are told", func() bool { return outer.inactive == 1 && len(told) == 1 })
+	assert.ErrorIs(t, told[0], transport.ErrCanceled)
+	assert.Zero(t, inner.active)
+
+	require.NoError(t, outer.ctx.Dial("tcp", address, initInner, nil), "to connect again")
+	p.until("connected again", func() bool { return inner.active == 1 })
+}

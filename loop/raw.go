@@ -28,7 +28,7 @@ func (l *Loop) takeRawPlace() {
 		}
 	}
 	if l.group == nil || l.group.rawRefused.CompareAndSwap(false, true) {
-		l.log.Info("waiting through Go's scheduler: loops that wait raw leave one P to the rest of the process",
+		l.log.Debug("waiting through Go's scheduler: loops that wait raw leave one P to the rest of the process",
 			"raw", limit, "gomaxprocs", limit+1)
 	}
 }

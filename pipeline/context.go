@@ -168,7 +168,9 @@ func (c *Context) NewTimer(fn func(ctx *Context) error) Timer {
 	})
 }
 
-// Dial connects a new channel on the same loop: init fills its pipeline, failed runs on the loop when it cannot connect.
+// Dial connects a new channel on the same loop to an IP literal and port, or a path (weir.Dialer resolves names): init fills
+// its pipeline, failed runs on the loop, later, when it cannot connect. A channel that has closed gives up its attempts that
+// are under way; ChannelInactive and what runs later may dial, to connect again.
 func (c *Context) Dial(network, address string, init func(*Pipeline) error, failed func(error)) error {
 	return c.p.ch.Dial(network, address, init, failed)
 }

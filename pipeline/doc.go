@@ -43,7 +43,7 @@
 // Everything may be called from inside everything. Flush inside Write sends what has been queued. Close inside a read stops
 // the rest of the batch: Reading is false from then on. Write inside a Flushed callback is sent. A handler may remove
 // itself anywhere and still pass the event on. A Close that comes back to a CloseHandler whose Close is running passes it
-// by. Close on a closing channel does nothing; all else answers ErrClosed.
+// by. Close on a closing channel does nothing; writes answer ErrClosed.
 //
 // # Cost
 //

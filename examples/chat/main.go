@@ -24,6 +24,7 @@ func main() {
 	defer stop()
 	go func() {
 		<-interrupted.Done()
+		stop() // the next interrupt ends the program at once
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		if err := srv.Shutdown(ctx); err != nil {

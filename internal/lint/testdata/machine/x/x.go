@@ -2,7 +2,7 @@ package x
 
 const (
 	a = "/tmp/weir.sock"  // want "a path of the machine"
-	b = "/work/main/x.go" // want "a path of the machine"
+	b = "/work/tree/x.go" // want "a path of the machine"
 	c = "/root/go"        // want "a path of the machine"
 	d = "/home/someone"   // want "a path of the machine"
 	e = "/run/weir.sock"
