@@ -205,6 +205,12 @@ func TestScenarioNamesAreUniqueAndQuickOnesExist(t *testing.T) {
 	assert.True(t, matches("echo-64c", "") && matches("echo-64c", "x,64c") && !matches("echo-64c", "x,"))
 }
 
+func TestWindowsAreLongerWhereMuchIsOnItsWay(t *testing.T) {
+	for _, s := range Scenarios() {
+		assert.Equal(t, s.Name == "echo-1000c-16K-d16", s.Stretch() > 1, s.Name)
+	}
+}
+
 func TestRedisBenchmarkOutput(t *testing.T) {
 	const head = `"test","rps","avg_latency_ms","min_latency_ms","p50_latency_ms","p95_latency_ms","p99_latency_ms","max_latency_ms"` + "\n"
 	got, err := parseRedisBenchmark(head + `"SET","98765.43","0.262","0.112","0.263","0.303","0.391","1.487"` + "\n")

@@ -110,6 +110,8 @@ type contestant struct {
 	server *lab.Server
 	client *lab.Client
 	cell   *Cell
+	// stretch is the scenario's.
+	stretch time.Duration
 }
 
 // specs are the servers that take part in s.
@@ -237,7 +239,7 @@ func (r *Runner) contestant(s Scenario, spec lab.Spec, setting lab.Setting) (*co
 	if err != nil {
 		return nil, errors.Join(err, server.Stop())
 	}
-	return &contestant{server: server, client: client}, nil
+	return &contestant{server: server, client: client, stretch: s.Stretch()}, nil
 }
 
 func (c *contestant) stop() error {
@@ -250,7 +252,7 @@ func (c *contestant) stop() error {
 
 // slice measures one window and checks what came back.
 func (r *Runner) slice(c *contestant) (load.Result, error) {
-	got, err := c.client.Slice(r.cfg.WarmUp, r.cfg.Slice)
+	got, err := c.client.Slice(c.stretch*r.cfg.WarmUp, c.stretch*r.cfg.Slice)
 	switch {
 	case err != nil:
 		return got, err

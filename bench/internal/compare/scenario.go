@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/weirnet/weir/bench/internal/load"
 	"github.com/weirnet/weir/bench/internal/serve"
@@ -35,6 +36,17 @@ type Scenario struct {
 	Mode  string
 	Loops int
 	Quick bool // part of a quick run
+}
+
+// flightAtOnce is how many bytes may be on their way for windows of the usual length.
+const flightAtOnce = 64 << 20
+
+// Stretch is by how much windows have to be longer: a message has to take much less time than a window does.
+func (s *Scenario) Stretch() time.Duration {
+	if s.Load.Conns*max(s.Load.Pipeline, 1)*s.Load.SizeBytes > flightAtOnce {
+		return 4
+	}
+	return 1
 }
 
 // Pinned tells whether the server has one processor for itself and the load generator another.
