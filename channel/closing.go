@@ -249,7 +249,10 @@ func (c *Channel) finishRecovering() {
 func (c *Channel) dropOutput() {
 	o := &c.out
 	o.tail = nil
-	err := c.closedError()
+	var err error // made only for somebody: most channels close with nothing queued
+	if len(o.items) > 0 {
+		err = c.closedError()
+	}
 	for len(o.items) > 0 {
 		it := o.items[0]
 		o.items = o.items[1:]
