@@ -19,8 +19,8 @@ import (
 	"github.com/weirnet/weir"
 	"github.com/weirnet/weir/buffer"
 	"github.com/weirnet/weir/channel"
-	"github.com/weirnet/weir/loop"
 	"github.com/weirnet/weir/internal/invariants"
+	"github.com/weirnet/weir/loop"
 	"github.com/weirnet/weir/pipeline"
 )
 
