@@ -136,6 +136,10 @@ func (p *Process) Line() (string, error) {
 	select {
 	case line, ok := <-p.lines:
 		if !ok {
+			// What it said on its standard error may still be on its way.
+			for i := 0; i < 100 && p.errs.String() == ""; i++ {
+				time.Sleep(10 * time.Millisecond)
+			}
 			return "", fmt.Errorf("%w: %s has ended%s", ErrNoAnswer, p.name, p.errs)
 		}
 		return line, nil
