@@ -102,8 +102,9 @@ func (c *Channel) progressClose() {
 	}
 	c.closingTimer()
 	if !c.drained() {
-		c.startSend()
-		return
+		if c.startSend(true); c.closeSent || !c.drained() {
+			return
+		}
 	}
 	in := &c.in
 	if in.closed || in.end != nil || in.discarded > c.cfg.CloseDiscardBytes {

@@ -261,7 +261,8 @@ func (c *Channel) seal() {
 func (c *Channel) Flush() {
 	c.out.flushed = true
 	if c.state == stateActive {
-		c.startSend()
+		c.startSend(true)
+		c.settleSent()
 	}
 }
 
@@ -282,7 +283,7 @@ func (c *Channel) endTurnFlush() {
 	// What was written on the way is part of this flush: a handler that writes at each flush must not cause another.
 	o.flush = more
 	if o.flushed {
-		c.startSend()
+		c.startSend(true)
 	}
 }
 
@@ -292,7 +293,8 @@ func (c *Channel) Dirty() {
 	c.dirty()
 }
 
-func (c *Channel) startSend() {
+// startSend sends what is queued. With now, a transport that can do it at once may, without a completion.
+func (c *Channel) startSend(now bool) {
 	o := &c.out
 	if o.sending || c.closeSent || c.state == stateOpen || o.failed != nil {
 		return
@@ -304,6 +306,7 @@ func (c *Channel) startSend() {
 	if o.stalled {
 		o.detachUnsent() // this Send may wait long
 	}
+	now = now && !o.stalled
 	o.sending = true
 	if r := o.items[0].region; r != nil {
 		o.inAir = 1
@@ -320,6 +323,13 @@ func (c *Channel) startSend() {
 		n += o.items[i].buf.Len()
 	}
 	o.inAir = len(o.flight)
+	if now {
+		if n, err := c.loop.SendNow(c.hnd, o.flight); err != transport.ErrNotNow {
+			o.sent += uint64(n)
+			c.endSend(err)
+			return
+		}
+	}
 	c.loop.Submit(transport.Op{
 		Kind: transport.Send, Token: c.token(transport.Send), Handle: c.hnd, Bufs: o.flight, NoWait: !o.stalled,
 	})
@@ -337,7 +347,13 @@ func (c *Channel) completeSend(cp *transport.Completion) {
 	if len(o.waits) > 0 {
 		c.runFlushed()
 	}
-	if len(o.items) > 0 || c.state != stateActive || c.finWanted || c.post != nil || o.dipped || c.pipe.Writable() != o.told {
+	c.settleSent()
+}
+
+// settleSent makes EndTurn run when something may depend on what was sent.
+func (c *Channel) settleSent() {
+	o := &c.out
+	if len(o.items) > 0 || len(o.waits) > 0 || c.state != stateActive || c.finWanted || c.post != nil || o.dipped || c.pipe.Writable() != o.told {
 		c.dirty()
 	}
 }
@@ -364,7 +380,7 @@ func (c *Channel) endSend(err error) {
 	}
 	c.measure()
 	if c.state == stateActive || c.state == stateClosing {
-		c.startSend()
+		c.startSend(false) // by an operation: what others have to send comes in between
 	}
 }
 

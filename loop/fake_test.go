@@ -80,6 +80,10 @@ func (f *fakeTransport) Submit(op transport.Op) {
 	}
 }
 
+func (f *fakeTransport) SendNow(transport.Handle, []*buffer.Buf) (int, error) {
+	return 0, transport.ErrNotNow
+}
+
 func (f *fakeTransport) Wait(dst []transport.Completion, timeout time.Duration) ([]transport.Completion, error) {
 	if f.closed {
 		panic("Wait after Close")

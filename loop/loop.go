@@ -197,6 +197,18 @@ func (l *Loop) Submit(op transport.Op) {
 	}
 }
 
+// SendNow is Transport.SendNow. After the transport has failed or was closed it answers ErrNotNow: a Submit, and then the
+// second Abort, tells.
+func (l *Loop) SendNow(h transport.Handle, bufs []*buffer.Buf) (int, error) {
+	if invariants.Enabled {
+		l.checkThread("SendNow")
+	}
+	if !l.usable {
+		return 0, transport.ErrNotNow
+	}
+	return l.tr.SendNow(h, bufs)
+}
+
 // Dirty makes the loop call c.EndTurn once at the end of this turn. The caller remembers that it asked: each call is one
 // EndTurn. What EndTurn makes dirty again gets its EndTurn in the same turn too, for a bounded number of rounds, then in
 // the next turn.

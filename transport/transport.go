@@ -24,6 +24,12 @@ type Transport interface {
 	// completion. Each Submit yields completions of which exactly the last has More == false.
 	Submit(op Op)
 
+	// SendNow is a Send with Op.NoWait for which no completion is needed, where the kernel answers at once: it borrows bufs
+	// until return and answers how many of their readable bytes the kernel took, with ErrWouldBlock when that is less than
+	// all. ErrNotNow: nothing was done, this transport only sends by Submit. It looks no further than a Send would: ErrStale,
+	// ErrBusy, and the error of a broken connection, which is told once.
+	SendNow(h Handle, bufs []*buffer.Buf) (n int, err error)
+
 	// Wait appends completions to dst and answers it: first those that are already there, else those that arrive within
 	// timeout (negative: without limit; zero: only look). It hands out a bounded batch, never more than cap(dst)-len(dst)
 	// when that is above zero (256 otherwise); what is left comes with the next call, which then makes no system call

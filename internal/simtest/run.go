@@ -81,6 +81,7 @@ func (r *run) config(trace io.Writer) sim.Config {
 		Blocks:             pick(2, 8, 64),
 		Batch:              pick(1, 8, 256),
 		Jitter:             time.Duration(pick(0, 100)) * time.Microsecond,
+		SendNow:            pick(0, 1) == 1,
 	}
 	switch r.rng.IntN(4) {
 	case 0:

@@ -13,6 +13,8 @@ import (
 
 // TestConformance runs the suite of all transports, also with bounds so small that every path between turns is taken.
 func TestConformance(t *testing.T) {
+	features := transporttest.All()
+	features.SendNow = true
 	for _, v := range []struct {
 		name string
 		cfg  Config
@@ -24,7 +26,7 @@ func TestConformance(t *testing.T) {
 		t.Run(v.name, func(t *testing.T) {
 			transporttest.Run(t, transporttest.Factory{
 				Name:       "epoll",
-				Features:   transporttest.All(),
+				Features:   features,
 				BlockBytes: v.cfg.ReceiveBlockBytes,
 				Open: func(tb testing.TB, n int) []transport.Transport {
 					trs := make([]transport.Transport, n)

@@ -5,6 +5,7 @@ import (
 	"io"
 	"syscall"
 
+	"github.com/weirnet/weir/buffer"
 	"github.com/weirnet/weir/internal/sys"
 	"github.com/weirnet/weir/transport"
 )
@@ -24,6 +25,27 @@ func (t *Transport) submitSend(s *socket, op *transport.Op) {
 	s.bufs = op.Bufs
 	s.skipEmpty()
 	t.startSend(s, op)
+}
+
+// SendNow sends what the kernel takes at once, without an operation.
+func (t *Transport) SendNow(h transport.Handle, bufs []*buffer.Buf) (int, error) {
+	s := t.sockets.lookup(h)
+	switch {
+	case t.closed:
+		return 0, transport.ErrClosed
+	case s == nil:
+		return 0, transport.ErrStale
+	case s.has(writing):
+		return 0, transport.ErrBusy
+	}
+	s.bufs = bufs
+	s.skipEmpty()
+	n, err := t.push(s)
+	s.bufs, s.off = nil, 0
+	if err == errFull || err == errTurn {
+		err = transport.ErrWouldBlock
+	}
+	return n, err
 }
 
 // submitSendFile is submitSend for a file.

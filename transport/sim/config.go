@@ -36,6 +36,8 @@ type Config struct {
 	// ConnectTimeout is how long a Connect that gets no answer lasts before it fails with ETIMEDOUT. Zero means 127 s,
 	// Linux's default (tcp(7), tcp_syn_retries).
 	ConnectTimeout time.Duration
+	// SendNow makes the transports send without an operation, as epoll does; otherwise SendNow answers ErrNotNow.
+	SendNow bool
 	// Pool configures the pools of the transports.
 	Pool buffer.PoolConfig
 	// Trace, when set, gets one line for each event, with its virtual time.

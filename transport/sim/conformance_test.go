@@ -23,7 +23,7 @@ func factory(seed uint64, cfg sim.Config) transporttest.Factory {
 			}
 			return trs
 		},
-		Features:   transporttest.Features{Unix: true, IPv6: true, SendFile: true, Lends: true, VirtualTime: true},
+		Features:   transporttest.Features{Unix: true, IPv6: true, SendFile: true, Lends: true, VirtualTime: true, SendNow: cfg.SendNow},
 		BlockBytes: 16 << 10,
 		Check: func(tb testing.TB, _ []transport.Transport) {
 			if err := worlds[tb].Check(); err != nil {
@@ -34,7 +34,11 @@ func factory(seed uint64, cfg sim.Config) transporttest.Factory {
 }
 
 func TestConformance(t *testing.T) {
-	transporttest.Run(t, factory(1, sim.Config{}))
+	for _, now := range []bool{false, true} {
+		t.Run(fmt.Sprintf("sendnow=%v", now), func(t *testing.T) {
+			transporttest.Run(t, factory(1, sim.Config{SendNow: now}))
+		})
+	}
 }
 
 func TestConformanceWithMildFaults(t *testing.T) {
@@ -44,7 +48,7 @@ func TestConformanceWithMildFaults(t *testing.T) {
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
-			transporttest.Run(t, factory(seed, sim.Config{Jitter: 200 * time.Microsecond, Faults: sim.Mild()}))
+			transporttest.Run(t, factory(seed, sim.Config{Jitter: 200 * time.Microsecond, Faults: sim.Mild(), SendNow: seed%2 == 1}))
 		})
 	}
 }

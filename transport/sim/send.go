@@ -5,6 +5,7 @@ import (
 	"io"
 	"syscall"
 
+	"github.com/weirnet/weir/buffer"
 	"github.com/weirnet/weir/transport"
 )
 
@@ -72,6 +73,16 @@ func (e *endpoint) push() {
 
 // sendNow sends what there is room for; the next Wait hands out the completion.
 func (e *endpoint) sendNow(o *operation) {
+	err := e.sendAtOnce(o)
+	e.send = nil
+	o.forget()
+	e.trace("send without waiting: %d bytes, %v", o.unreported, err)
+	e.t.settled = append(e.t.settled, queued{c: transport.Completion{Token: o.op.Token, N: o.unreported, Err: err}})
+	e.w.version.Add(1)
+}
+
+// sendAtOnce sends what there is room for.
+func (e *endpoint) sendAtOnce(o *operation) error {
 	err := e.sendError()
 	for err == nil && o.left > 0 && e.out.room() > 0 {
 		var cut bool
@@ -83,11 +94,33 @@ func (e *endpoint) sendNow(o *operation) {
 		err = transport.ErrWouldBlock
 		e.t.stats.ShortSends++
 	}
-	e.send = nil
-	o.forget()
-	e.trace("send without waiting: %d bytes, %v", o.unreported, err)
-	e.t.settled = append(e.t.settled, queued{c: transport.Completion{Token: o.op.Token, N: o.unreported, Err: err}})
-	e.w.version.Add(1)
+	return err
+}
+
+// SendNow sends what there is room for, without an operation, where Config.SendNow says so.
+func (t *Transport) SendNow(h transport.Handle, bufs []*buffer.Buf) (int, error) {
+	if !t.w.cfg.SendNow {
+		return 0, transport.ErrNotNow
+	}
+	s := t.lookup(h)
+	switch {
+	case t.closed:
+		return 0, transport.ErrClosed
+	case s == nil:
+		return 0, transport.ErrStale
+	case s.l != nil:
+		return 0, syscall.EINVAL
+	case s.e.send != nil:
+		return 0, transport.ErrBusy
+	}
+	o := &operation{op: transport.Op{Kind: transport.Send, Bufs: bufs}, t: t, e: s.e}
+	for _, b := range bufs {
+		o.left += b.Len()
+	}
+	err := s.e.sendAtOnce(o)
+	s.e.trace("send now: %d bytes, %v", o.unreported, err)
+	t.w.version.Add(1)
+	return o.unreported, err
 }
 
 // sendError answers why nothing can be sent. The first to ask after a reset learns of it; later it is EPIPE, as in

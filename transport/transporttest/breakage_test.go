@@ -459,6 +459,34 @@ func sendBreakages() []breakage {
 			op.NoWait = false
 			b.Transport.Submit(op)
 		}}, []string{"a Send with NoWait that does not fit says how much went out"}},
+		{"SendNow does nothing", broken{direct: func(_ *broken, _ transport.Handle, _ []*buffer.Buf) (int, error) {
+			return 0, transport.ErrNotNow
+		}}, []string{"SendNow sends what there is room for, without a completion"}},
+		{"SendNow forgets the last Buf", broken{direct: func(b *broken, h transport.Handle, bufs []*buffer.Buf) (int, error) {
+			n, err := b.Transport.SendNow(h, bufs[:max(1, len(bufs)-1)])
+			if len(bufs) > 1 && err == nil {
+				n += bufs[len(bufs)-1].Len()
+			}
+			return n, err
+		}}, []string{"SendNow of several Bufs sends them in order and leaves them as they were"}},
+		{"SendNow says nothing of a part", broken{direct: func(b *broken, h transport.Handle, bufs []*buffer.Buf) (int, error) {
+			n, err := b.Transport.SendNow(h, bufs)
+			if errors.Is(err, transport.ErrWouldBlock) {
+				err = nil
+			}
+			return n, err
+		}}, []string{"SendNow that finds too little room says how much went out"}},
+		{"SendNow cannot fail", broken{direct: func(b *broken, h transport.Handle, bufs []*buffer.Buf) (int, error) {
+			n, err := b.Transport.SendNow(h, bufs)
+			if err != nil && !errors.Is(err, transport.ErrWouldBlock) {
+				err = nil
+			}
+			return n, err
+		}}, []string{
+			"SendNow while a Send is in progress is ErrBusy and leaves it alone",
+			"SendNow on a Handle that is closed is ErrStale",
+			"SendNow to a peer that reset the connection fails",
+		}},
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirnet/weir/buffer"
 	"github.com/weirnet/weir/transport"
 	"github.com/weirnet/weir/transport/sim"
 )
@@ -23,6 +24,7 @@ type broken struct {
 	addr   func(b *broken, h transport.Handle) net.Addr                        // instead of LocalAddr
 	listen func(b *broken, cfg *transport.ListenConfig)                        // before Listen
 	closed func(b *broken) error                                               // instead of Close
+	direct func(b *broken, h transport.Handle, p []*buffer.Buf) (int, error)   // instead of SendNow
 
 	// For the functions' own use.
 	count  int
@@ -39,6 +41,13 @@ func (b *broken) Submit(op transport.Op) {
 		return
 	}
 	b.Transport.Submit(op)
+}
+
+func (b *broken) SendNow(h transport.Handle, bufs []*buffer.Buf) (int, error) {
+	if b.direct != nil {
+		return b.direct(b, h, bufs)
+	}
+	return b.Transport.SendNow(h, bufs)
 }
 
 func (b *broken) Wait(dst []transport.Completion, timeout time.Duration) ([]transport.Completion, error) {
@@ -114,7 +123,7 @@ func brokenFactory(how broken) Factory {
 	return Factory{
 		Name: "a broken transport",
 		Open: func(_ testing.TB, n int) []transport.Transport {
-			w := sim.NewWorld(1, sim.Config{})
+			w := sim.NewWorld(1, sim.Config{SendNow: true})
 			trs := make([]transport.Transport, n)
 			for i := range trs {
 				b := how
@@ -125,7 +134,7 @@ func brokenFactory(how broken) Factory {
 			}
 			return trs
 		},
-		Features:   Features{Unix: true, IPv6: true, SendFile: true, Lends: true, VirtualTime: true},
+		Features:   Features{Unix: true, IPv6: true, SendFile: true, Lends: true, VirtualTime: true, SendNow: true},
 		BlockBytes: 16 << 10,
 	}
 }

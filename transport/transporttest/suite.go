@@ -34,6 +34,7 @@ type Features struct {
 	SendFile bool // the operation SendFile
 	Control  bool // sockets have descriptors: Control, the Control hooks, ListenConfig.Listener
 	Lends    bool // received Bufs are lent blocks, see buffer.Lender
+	SendNow  bool // SendNow sends, and does not answer ErrNotNow
 	// VirtualTime says that Wait does not take real time, so that no other goroutine can act meanwhile.
 	VirtualTime bool
 }
@@ -77,7 +78,7 @@ func Claims() []string {
 func claims() []claim {
 	var all []claim
 	for _, group := range [][]claim{
-		waitClaims(), streamClaims(), recvClaims(), endClaims(), sendClaims(), fileClaims(),
+		waitClaims(), streamClaims(), recvClaims(), endClaims(), sendClaims(), sendNowClaims(), fileClaims(),
 		acceptClaims(), addressClaims(), socketClaims(), cancelClaims(), closeClaims(), churnClaims(),
 	} {
 		all = append(all, group...)

@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weirnet/weir/buffer"
 	"github.com/weirnet/weir/internal/ring"
 	"github.com/weirnet/weir/transport"
 )
@@ -17,6 +18,11 @@ const (
 
 	maxChunk = 1 << 30 // bytes of one entry: below MAX_RW_COUNT, write(2)
 )
+
+// SendNow is not for a ring: its sends go to the kernel with the next system call that is due anyway.
+func (t *Transport) SendNow(transport.Handle, []*buffer.Buf) (int, error) {
+	return 0, transport.ErrNotNow
+}
 
 func (t *Transport) submitSend(s *slot, op *transport.Op) {
 	switch {
