@@ -4,8 +4,12 @@ go 1.26.0
 
 require (
 	github.com/iceber/iouring-go v0.0.0-20230403020409-002cfd2e2a90
+	github.com/panjf2000/ants/v2 v2.12.1
 	github.com/stretchr/testify v1.12.1
 	golang.org/x/sys v0.50.0
 )
 
-require go.yaml.in/yaml/v3 v3.0.5 // indirect
+require (
+	go.yaml.in/yaml/v3 v3.0.5 // indirect
+	golang.org/x/sync v0.11.0 // indirect
+)

@@ -1,0 +1,307 @@
+package offload_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirnet/weir/handlers/offload"
+	"github.com/weirnet/weir/pipeline"
+	"github.com/weirnet/weir/pipeline/pipelinetest"
+)
+
+func TestResultsComeInTheOrderOfTheMessages(t *testing.T) {
+	g, r := newGates(), &results{}
+	ch := pipelinetest.New(t, &source{}, handler(t, newPool(t, offload.PoolConfig{Workers: 4}), g, r, 0))
+	ch.WriteInbound([]int{1, 2, 3, 4})
+	eventually(t, "all run", func() bool { return len(g.started()) == 4 })
+	g.let(4, 3, 2)
+	ch.RunTasks()
+	assert.Empty(t, r.got, "the first has not ended")
+	g.let(1)
+	ch.RunUntil(func() bool { return len(r.got) == 4 })
+	assert.Equal(t, texts(1, 2, 3, 4), r.got)
+}
+
+func TestMessagesOfOtherTypesPass(t *testing.T) {
+	ch := pipelinetest.New(t, handler(t, newPool(t, offload.PoolConfig{}), newGates(), &results{}, 0))
+	ch.WriteInbound("bytes")
+	assert.Equal(t, "bytes", ch.InboundString())
+}
+
+func TestFramesAreCopied(t *testing.T) {
+	pool := newPool(t, offload.PoolConfig{})
+	begin := make(chan struct{})
+	h, err := offload.Bytes(pool, func(_ context.Context, p []byte) (string, error) {
+		<-begin
+		return string(p), nil
+	}, func(ctx *pipeline.Context, r string, err error) error { return ctx.Write(r) })
+	require.NoError(t, err)
+	ch := pipelinetest.New(t, h)
+	ch.WriteInbound("hello, ", "world") // the harness overwrites its block afterwards
+	close(begin)
+	var out string
+	ch.RunUntil(func() bool { out += ch.OutboundString(); return len(out) == 12 })
+	assert.Equal(t, "hello, world", out)
+}
+
+func TestReadingStopsAtMaxInFlightAndGoesOnAtHalf(t *testing.T) {
+	g, r := newGates(), &results{}
+	ch := pipelinetest.New(t, &source{}, handler(t, newPool(t, offload.PoolConfig{Workers: 8}), g, r, 4))
+	ch.WriteInbound([]int{1, 2, 3})
+	assert.False(t, ch.Paused(), "one below")
+	ch.WriteInbound([]int{4})
+	assert.True(t, ch.Paused(), "at the limit")
+	g.let(1)
+	ch.RunUntil(func() bool { return len(r.got) == 1 })
+	assert.True(t, ch.Paused(), "three are more than half")
+	g.let(2)
+	ch.RunUntil(func() bool { return len(r.got) == 2 })
+	assert.False(t, ch.Paused(), "half")
+	g.let(3, 4)
+	ch.RunUntil(func() bool { return len(r.got) == 4 })
+}
+
+func TestWhatADecoderEmitsAfterThePauseIsKeptInOrder(t *testing.T) {
+	g, r := newGates(), &results{}
+	ch := pipelinetest.New(t, &source{}, handler(t, newPool(t, offload.PoolConfig{Workers: 8}), g, r, 2))
+	ch.WriteInbound(numbers(1, 20))
+	eventually(t, "two run", func() bool { return len(g.started()) == 2 })
+	g.let(numbers(1, 20)...)
+	ch.RunUntil(func() bool { return len(r.got) == 20 })
+	assert.Equal(t, texts(numbers(1, 20)...), r.got)
+	assert.False(t, ch.Paused())
+}
+
+func TestAFullPoolPausesReadingAndResumesInTurn(t *testing.T) {
+	pool := newPool(t, offload.PoolConfig{Workers: 1, MaxQueued: 2})
+	g := newGates()
+	loop := pipelinetest.NewLoop(t)
+	r := [3]results{}
+	var ch [3]*pipelinetest.Channel
+	for i := range ch {
+		ch[i] = loop.New(&source{}, handler(t, pool, g, &r[i], 0))
+	}
+	ch[0].WriteInbound([]int{1})
+	eventually(t, "one runs", func() bool { return pool.Stats().Running == 1 })
+	ch[0].WriteInbound([]int{2, 3})
+	assert.False(t, ch[0].Paused(), "the queue is full, and nothing has been refused")
+	ch[1].WriteInbound([]int{11, 12})
+	ch[2].WriteInbound([]int{21})
+	ch[0].WriteInbound([]int{4})
+	for i := range ch {
+		assert.True(t, ch[i].Paused())
+	}
+	assert.Equal(t, offload.PoolStats{Queued: 2, QueuedBytes: 16, Running: 1, Waiting: 3}, pool.Stats())
+	for _, n := range []int{1, 2, 3, 11, 21, 4, 12} {
+		eventually(t, "the next runs", func() bool {
+			loop.RunTasks()
+			s := g.started()
+			return s[len(s)-1] == n
+		})
+		g.let(n)
+	}
+	loop.RunUntil(func() bool { return len(r[0].got)+len(r[1].got)+len(r[2].got) == 7 })
+	assert.Equal(t, []int{1, 2, 3, 11, 21, 4, 12}, g.started(), "each channel that waits has its turn")
+	for i := range ch {
+		assert.False(t, ch[i].Paused())
+	}
+	eventually(t, "nothing is left", func() bool { return pool.Stats() == offload.PoolStats{Done: 7} })
+}
+
+func TestThePoolCountsBytes(t *testing.T) {
+	pool := newPool(t, offload.PoolConfig{Workers: 1, MaxQueuedBytes: 10})
+	begin := make(chan struct{})
+	var got int
+	h, err := offload.Bytes(pool, func(_ context.Context, p []byte) (int, error) {
+		<-begin
+		return len(p), nil
+	}, func(_ *pipeline.Context, n int, _ error) error { got += n; return nil })
+	require.NoError(t, err)
+	ch := pipelinetest.New(t, h)
+	ch.WriteInbound("x")
+	eventually(t, "one runs", func() bool { return pool.Stats().Running == 1 })
+	ch.WriteInbound("123456789")
+	assert.False(t, ch.Paused())
+	ch.WriteInbound("0")
+	assert.False(t, ch.Paused(), "ten bytes fit")
+	ch.WriteInbound("1")
+	assert.True(t, ch.Paused())
+	assert.Equal(t, 10, pool.Stats().QueuedBytes)
+	ch.WriteInbound("more than ten bytes have their turn when nothing else waits")
+	close(begin)
+	ch.RunUntil(func() bool { return got == 1+9+1+1+59 })
+	assert.False(t, ch.Paused())
+}
+
+func TestAPanicIsAnErrorWithItsStack(t *testing.T) {
+	pool := newPool(t, offload.PoolConfig{Workers: 1})
+	cause := errors.New("cause")
+	var errs []error
+	h, err := offload.Func(pool, func(_ context.Context, m *number) (int, error) {
+		switch m.n {
+		case 1:
+			panic(cause)
+		case 2:
+			runtime.Goexit()
+		}
+		return m.n, nil
+	}, func(_ *pipeline.Context, _ int, err error) error { errs = append(errs, err); return nil })
+	require.NoError(t, err)
+	ch := pipelinetest.New(t, &source{}, h)
+	ch.WriteInbound([]int{1, 2, 3})
+	ch.RunUntil(func() bool { return len(errs) == 3 })
+	var panicked *offload.PanicError
+	require.ErrorAs(t, errs[0], &panicked)
+	assert.ErrorIs(t, errs[0], cause)
+	assert.Contains(t, string(panicked.Stack), "TestAPanicIsAnErrorWithItsStack")
+	assert.ErrorIs(t, errs[1], offload.ErrGoexit)
+	assert.NoError(t, errs[2], "the pool goes on")
+	eventually(t, "counted", func() bool { return pool.Stats() == offload.PoolStats{Done: 3, Panics: 2} })
+}
+
+func TestWhatCameBeforeFINIsDoneBeforeReadClosed(t *testing.T) {
+	g := newGates()
+	h, err := offload.Func(newPool(t, offload.PoolConfig{}), g.work, func(ctx *pipeline.Context, r int, err error) error {
+		return errors.Join(err, ctx.Write("x"))
+	})
+	require.NoError(t, err)
+	ch := pipelinetest.New(t, &source{}, h)
+	ch.WriteInbound([]int{1, 2, 3})
+	ch.PeerClose()
+	assert.True(t, ch.Open())
+	g.let(1, 2, 3)
+	ch.RunUntil(ch.Closed)
+	assert.Equal(t, "xxx", ch.OutboundString())
+	assert.NoError(t, ch.Cause())
+}
+
+func TestShutdownWaitsForWhatWasRead(t *testing.T) {
+	g := newGates()
+	h, err := offload.Func(newPool(t, offload.PoolConfig{}), g.work, func(ctx *pipeline.Context, r int, err error) error {
+		return errors.Join(err, ctx.Write("x"))
+	})
+	require.NoError(t, err)
+	ch := pipelinetest.New(t, &source{}, h)
+	ch.WriteInbound([]int{1, 2})
+	ch.Shutdown()
+	assert.True(t, ch.Open())
+	assert.True(t, ch.Paused())
+	ch.WriteInbound([]int{3})
+	g.let(1, 2)
+	ch.RunUntil(ch.Closed)
+	assert.Equal(t, "xx", ch.OutboundString())
+}
+
+func TestCloseGivesEachMessageOneAnswerInOrder(t *testing.T) {
+	pool := newPool(t, offload.PoolConfig{Workers: 2, MaxQueued: 1})
+	g, r := newGates(), &results{}
+	ch := pipelinetest.New(t, &source{}, handler(t, pool, g, r, 8))
+	ch.WriteInbound([]int{1, 2})
+	eventually(t, "two run", func() bool { return len(g.started()) == 2 })
+	ch.WriteInbound([]int{3, 4, 5})
+	assert.Equal(t, 1, pool.Stats().Waiting)
+	g.let(2)
+	eventually(t, "the second ends", func() bool { return pool.Stats().Done == 1 })
+	eventually(t, "the third runs", func() bool { return len(g.started()) >= 3 })
+	ch.Abort(nil)
+	closed := offload.ErrClosed.Error()
+	assert.Equal(t, []string{closed, "20", closed, closed, closed}, r.got)
+	eventually(t, "the works saw it", func() bool { return g.cause(1) != nil && g.cause(3) != nil })
+	assert.ErrorIs(t, g.cause(1), offload.ErrClosed)
+	eventually(t, "the pool is empty", func() bool {
+		s := pool.Stats()
+		return s.Queued == 0 && s.Running == 0 && s.Waiting == 0 && s.QueuedBytes == 0 && s.Abandoned == 2
+	})
+}
+
+func TestARemovedHandlerAnswersWithErrRemoved(t *testing.T) {
+	g, r := newGates(), &results{}
+	ch := pipelinetest.New(t, &source{}, pipelinetest.Named("off", handler(t, newPool(t, offload.PoolConfig{}), g, r, 1)))
+	ch.WriteInbound([]int{1})
+	eventually(t, "it runs", func() bool { return len(g.started()) == 1 })
+	ch.Do(func() {
+		_, err := ch.Pipeline().Remove("off")
+		assert.NoError(t, err)
+	})
+	assert.Equal(t, []string{offload.ErrRemoved.Error()}, r.got)
+	assert.False(t, ch.Paused())
+	eventually(t, "the work saw it", func() bool { return errors.Is(g.cause(1), offload.ErrRemoved) })
+}
+
+func TestAFullQueueOfTasksLosesNoResult(t *testing.T) {
+	g, r := newGates(), &results{}
+	ch := pipelinetest.NewConfig(t, pipelinetest.Config{MaxPostedTasks: 1, Manual: true}, &source{},
+		pipelinetest.Named("off", handler(t, newPool(t, offload.PoolConfig{}), g, r, 0)))
+	ch.WriteInbound([]int{1})
+	ch.RunTasks()
+	eventually(t, "it runs", func() bool { return len(g.started()) == 1 })
+	ref := ch.Context("off").Ref()
+	require.NoError(t, ref.Execute(func(*pipeline.Context) {}))
+	require.ErrorIs(t, ref.Execute(func(*pipeline.Context) {}), pipeline.ErrFull)
+	g.let(1)
+	time.Sleep(3 * time.Millisecond) // it may try in vain; nothing depends on it
+	ch.RunUntil(func() bool { return len(r.got) == 1 })
+	assert.Equal(t, texts(1), r.got)
+}
+
+func TestAClosedPoolAnswersWithErrPoolClosed(t *testing.T) {
+	pool, err := offload.NewPool(offload.PoolConfig{Workers: 1, MaxQueued: 1})
+	require.NoError(t, err)
+	g, r := newGates(), &results{}
+	ch := pipelinetest.New(t, &source{}, handler(t, pool, g, r, 8))
+	ch.WriteInbound([]int{1})
+	eventually(t, "it runs", func() bool { return len(g.started()) == 1 })
+	ch.WriteInbound([]int{2, 3})
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	assert.ErrorIs(t, pool.Close(gone), context.Canceled)
+	ch.RunUntil(func() bool { return len(r.got) == 3 })
+	closed := offload.ErrPoolClosed.Error()
+	assert.Equal(t, []string{context.Canceled.Error(), closed, closed}, r.got)
+	assert.ErrorIs(t, g.cause(1), offload.ErrPoolClosed)
+	ch.WriteInbound([]int{4})
+	assert.False(t, ch.Paused())
+	ch.RunUntil(func() bool { return len(r.got) == 4 })
+	assert.Equal(t, closed, r.got[3])
+	assert.NoError(t, pool.Close(context.Background()), "a second time")
+	assert.Equal(t, uint64(3), pool.Stats().Rejected)
+}
+
+func TestCloseOfThePoolWaitsForWhatItHas(t *testing.T) {
+	pool, err := offload.NewPool(offload.PoolConfig{Workers: 1, MaxQueued: 1})
+	require.NoError(t, err)
+	g, r := newGates(), &results{}
+	ch := pipelinetest.New(t, &source{}, handler(t, pool, g, r, 8))
+	ch.WriteInbound([]int{1, 2})
+	closed := make(chan error)
+	go func() { closed <- pool.Close(context.Background()) }()
+	g.let(1, 2)
+	assert.NoError(t, <-closed)
+	ch.RunUntil(func() bool { return len(r.got) == 2 })
+	assert.Equal(t, texts(1, 2), r.got)
+}
+
+func TestConfigurationsThatMakeNoSense(t *testing.T) {
+	for _, cfg := range []offload.PoolConfig{{Workers: -1}, {MaxQueued: -1}, {MaxQueuedBytes: -1}} {
+		_, err := offload.NewPool(cfg)
+		assert.ErrorIs(t, err, offload.ErrConfig)
+	}
+	pool := newPool(t, offload.PoolConfig{})
+	_, err := offload.Bytes[int](pool, nil, nil)
+	assert.ErrorIs(t, err, offload.ErrConfig)
+	g, r := newGates(), &results{}
+	_, err = offload.New(pool, offload.Config[*number, *number, int]{
+		Detach: (*number).Detach, Work: g.work, Done: r.done, MaxInFlight: -1,
+	})
+	assert.ErrorIs(t, err, offload.ErrConfig)
+	h := handler(t, pool, g, r, 0)
+	ch := pipelinetest.New(t, h)
+	ch.Do(func() { assert.ErrorIs(t, ch.Pipeline().AddLast("again", h), offload.ErrConfig) })
+	assert.ErrorIs(t, ch.TakeError(), offload.ErrConfig)
+}
