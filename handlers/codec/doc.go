@@ -1,0 +1,2 @@
+// Package codec holds what all decoders and encoders share.
+package codec
