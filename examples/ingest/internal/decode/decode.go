@@ -1,0 +1,68 @@
+// Package decode makes JSON lines of the frames of telemetry protocols.
+package decode
+
+import (
+	"errors"
+	"fmt"
+	"time"
+	"unicode/utf8"
+)
+
+// ErrMalformed answers a frame that does not follow its protocol.
+var ErrMalformed = errors.New("decode: malformed")
+
+var errText = malformed("text: not UTF-8")
+
+// A Decoder understands the frames of one protocol. Any goroutine may use it.
+type Decoder interface {
+	// Append appends the members of a JSON object, without braces, that tell what frame says. With an error, which wraps
+	// ErrMalformed, what it has appended is worthless. frame is borrowed until return.
+	Append(dst, frame []byte) ([]byte, error)
+}
+
+// A Line makes lines of the frames of one batch. It belongs to one goroutine.
+type Line struct {
+	decoder Decoder
+	head    []byte
+}
+
+// NewLine answers the Line of frames that arrived from a client at a time.
+func NewLine(decoder Decoder, at time.Time, from string) Line {
+	head := make([]byte, 0, 96)
+	head = append(head, `{"at":"`...)
+	head = at.UTC().AppendFormat(head, "2006-01-02T15:04:05.000Z")
+	head = append(head, `","from":`...)
+	head = AppendString(head, from)
+	head = append(head, ',')
+	return Line{decoder, head}
+}
+
+// Append appends the line of a frame, which it borrows until return, and answers whether the decoder understood it. Nothing is
+// lost when it did not: then the line has the frame as it is, and what is wrong with it. What is not UTF-8 is never
+// understood, because JSON has no way to say it.
+func (l *Line) Append(dst, frame []byte) ([]byte, bool) {
+	dst = append(dst, l.head...)
+	start := len(dst)
+	text := utf8.Valid(frame)
+	err := errText
+	if text {
+		dst, err = l.decoder.Append(dst, frame)
+	}
+	if err != nil {
+		dst = append(dst[:start], `"error":`...)
+		dst = AppendString(dst, err.Error())
+		if text {
+			dst = append(dst, `,"raw":`...)
+			dst = AppendString(dst, string(frame))
+		} else {
+			dst = append(dst, `,"bytes":`...)
+			dst = appendBase64(dst, frame)
+		}
+	}
+	return append(dst, '}', '\n'), err == nil
+}
+
+// malformed answers an error that says what is wrong without repeating what a client sent.
+func malformed(format string, args ...any) error {
+	return fmt.Errorf("%w %s", ErrMalformed, fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,293 @@
+// Package sink takes JSON lines to where they are kept: through a queue that is bounded in bytes, in batches, each stored
+// again until the store has acknowledged it.
+package sink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/weirnet/weir/flow"
+)
+
+var (
+	// ErrFull answers a Put for which there is no room. Nothing was queued.
+	ErrFull = errors.New("sink: queue full")
+	// ErrClosed answers a Put after Close.
+	ErrClosed = errors.New("sink: closed")
+	// ErrConfig answers settings that cannot work.
+	ErrConfig = errors.New("sink: bad configuration")
+	// ErrNotDelivered answers a Close whose time was over before the store had acknowledged everything.
+	ErrNotDelivered = errors.New("sink: not delivered")
+)
+
+// Batch is a number of lines that are stored together.
+type Batch struct {
+	Number  uint64 // counts from 1
+	Lines   []byte // each ends with LF
+	Records int
+}
+
+// A Store keeps batches. It belongs to the goroutine of its Queue.
+type Store interface {
+	// Store answers nil when b is kept, as durably as the store's settings say. After an error it is called again with the
+	// same batch. It borrows b until return.
+	Store(ctx context.Context, b *Batch) error
+	Close() error
+}
+
+// Config configures a Queue.
+type Config struct {
+	// MaxBytes is how many bytes may wait, those that are being stored included. Zero means 256 MiB.
+	MaxBytes int
+	// BatchBytes is the size of a batch and of the blocks that the queue is made of. Zero means 256 KiB.
+	BatchBytes int
+	// Changed, when set, is told each change of the bytes that wait. Any goroutine may call it, also several at a time.
+	Changed func(n int)
+	// RetryAfter is how long to wait after a failed Store; it doubles up to RetryAtMost. Zero means 50 ms and 1 s.
+	RetryAfter, RetryAtMost time.Duration
+	// Logger gets a line when the store begins to fail and when it works again. Nil means slog.Default.
+	Logger *slog.Logger
+}
+
+// Queue holds lines until a Store has them. Any goroutine may call its methods.
+type Queue struct {
+	cfg     Config
+	store   Store
+	backoff *flow.Backoff // the storing goroutine's
+	give    context.CancelFunc
+	ended   chan struct{}
+	filled  chan struct{} // room for one: there may be something to store
+
+	mu     sync.Mutex // guards what follows
+	full   []*Batch   // oldest first, without the tail
+	tail   *Batch
+	free   [][]byte
+	closed bool
+	number uint64
+	stats  Stats
+}
+
+// Stats are what a Queue has counted.
+type Stats struct {
+	QueuedBytes      int
+	QueuedRecords    int
+	MostQueuedBytes  int
+	DeliveredBytes   uint64
+	DeliveredRecords uint64
+	RefusedRecords   uint64
+	Retries          uint64
+	Failing          error // of the last Store, nil when it succeeded
+}
+
+// NewQueue starts a queue in front of store, which it closes. Errors wrap ErrConfig.
+func NewQueue(store Store, cfg Config) (*Queue, error) {
+	if cfg.MaxBytes == 0 {
+		cfg.MaxBytes = 256 << 20
+	}
+	if cfg.BatchBytes == 0 {
+		cfg.BatchBytes = 256 << 10
+	}
+	if cfg.RetryAfter == 0 {
+		cfg.RetryAfter = 50 * time.Millisecond
+	}
+	if cfg.RetryAtMost == 0 {
+		cfg.RetryAtMost = max(time.Second, cfg.RetryAfter)
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	if cfg.Changed == nil {
+		cfg.Changed = func(int) {}
+	}
+	if cfg.BatchBytes < 1 || cfg.MaxBytes < cfg.BatchBytes {
+		return nil, fmt.Errorf("%w: MaxBytes %d, BatchBytes %d", ErrConfig, cfg.MaxBytes, cfg.BatchBytes)
+	}
+	backoff, err := flow.NewBackoff(flow.BackoffConfig{Initial: cfg.RetryAfter, Max: cfg.RetryAtMost})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	ctx, give := context.WithCancel(context.Background())
+	q := &Queue{
+		cfg: cfg, store: store, backoff: backoff, give: give, ended: make(chan struct{}), filled: make(chan struct{}, 1),
+	}
+	go q.run(ctx)
+	return q, nil
+}
+
+// Put queues lines, which it copies, and never waits. At the bound it answers ErrFull: whoever puts has to look at the
+// level and stop reading long before.
+func (q *Queue) Put(lines []byte, records int) error {
+	q.mu.Lock()
+	if q.closed {
+		q.mu.Unlock()
+		return ErrClosed
+	}
+	if q.stats.QueuedBytes+len(lines) > q.cfg.MaxBytes {
+		q.stats.RefusedRecords += uint64(records)
+		queued := q.stats.QueuedBytes
+		q.mu.Unlock()
+		return fmt.Errorf("%w: %d bytes wait, %d more, at most %d", ErrFull, queued, len(lines), q.cfg.MaxBytes)
+	}
+	if q.tail != nil && len(q.tail.Lines)+len(lines) > cap(q.tail.Lines) {
+		q.full = append(q.full, q.tail)
+		q.tail = nil
+	}
+	if q.tail == nil {
+		q.number++
+		q.tail = &Batch{Number: q.number, Lines: q.block(len(lines))}
+	}
+	q.tail.Lines = append(q.tail.Lines, lines...)
+	q.tail.Records += records
+	q.stats.QueuedBytes += len(lines)
+	q.stats.MostQueuedBytes = max(q.stats.MostQueuedBytes, q.stats.QueuedBytes)
+	q.stats.QueuedRecords += records
+	q.mu.Unlock()
+	q.cfg.Changed(len(lines))
+	select {
+	case q.filled <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// Stats answers the counters.
+func (q *Queue) Stats() Stats {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.stats
+}
+
+// Close stores what is queued until ctx is done, and closes the store. ErrNotDelivered says that something is left.
+func (q *Queue) Close(ctx context.Context) error {
+	q.mu.Lock()
+	q.closed = true
+	q.mu.Unlock()
+	select {
+	case q.filled <- struct{}{}:
+	default:
+	}
+	select {
+	case <-q.ended:
+	case <-ctx.Done():
+	}
+	q.give()
+	<-q.ended
+	left := q.Stats()
+	if left.QueuedRecords > 0 {
+		return errors.Join(fmt.Errorf("%w: %d records, %d bytes", ErrNotDelivered, left.QueuedRecords, left.QueuedBytes),
+			left.Failing, q.store.Close())
+	}
+	return q.store.Close()
+}
+
+// run stores batch after batch until the queue is closed and empty or ctx is done.
+func (q *Queue) run(ctx context.Context) {
+	defer close(q.ended)
+	for {
+		b, closed := q.take()
+		if b == nil {
+			if closed {
+				return
+			}
+			select {
+			case <-q.filled:
+			case <-ctx.Done():
+				return
+			}
+			continue
+		}
+		if !q.keep(ctx, b) {
+			return
+		}
+		q.done(b)
+	}
+}
+
+// keep stores b, again and again until it is stored (true) or ctx is done.
+func (q *Queue) keep(ctx context.Context, b *Batch) bool {
+	for {
+		err := q.store.Store(ctx, b)
+		q.mu.Lock()
+		before := q.stats.Failing
+		q.stats.Failing = err
+		if err != nil {
+			q.stats.Retries++
+		}
+		q.mu.Unlock()
+		if err == nil {
+			if before != nil {
+				q.backoff.Reset()
+				q.cfg.Logger.Info("sink works again")
+			}
+			return true
+		}
+		if ctx.Err() != nil {
+			return false
+		}
+		if before == nil {
+			q.cfg.Logger.Error("sink fails; what is queued waits", "error", err)
+		}
+		if !sleep(ctx, q.backoff.Next()) {
+			return false
+		}
+	}
+}
+
+// take answers the oldest batch, and whether the queue is closed.
+func (q *Queue) take() (*Batch, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.full) > 0 {
+		b := q.full[0]
+		q.full[0] = nil
+		q.full = q.full[1:]
+		return b, q.closed
+	}
+	b := q.tail
+	q.tail = nil
+	return b, q.closed
+}
+
+// done counts b, which is stored, and keeps its memory for later.
+func (q *Queue) done(b *Batch) {
+	n := len(b.Lines)
+	q.mu.Lock()
+	q.stats.QueuedBytes -= n
+	q.stats.QueuedRecords -= b.Records
+	q.stats.DeliveredBytes += uint64(n)
+	q.stats.DeliveredRecords += uint64(b.Records)
+	if cap(b.Lines) == q.cfg.BatchBytes && len(q.free)*q.cfg.BatchBytes < q.cfg.MaxBytes/8 {
+		q.free = append(q.free, b.Lines[:0])
+	}
+	q.mu.Unlock()
+	q.cfg.Changed(-n)
+}
+
+// block answers memory for a batch of n bytes or more.
+func (q *Queue) block(n int) []byte {
+	if n > q.cfg.BatchBytes {
+		return make([]byte, 0, n)
+	}
+	if last := len(q.free) - 1; last >= 0 {
+		b := q.free[last]
+		q.free = q.free[:last]
+		return b
+	}
+	return make([]byte, 0, q.cfg.BatchBytes)
+}
+
+// sleep waits for d, and answers false when ctx is done before.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
