@@ -11,10 +11,8 @@ import (
 	"github.com/weirnet/weir/pipeline"
 )
 
-// What done gets for messages whose work did not end on its own.
+// What done gets for messages whose work did not end on its own; pipeline.ErrClosed says that the channel was closed before.
 var (
-	// ErrClosed says that the channel was closed before the work had ended. It is pipeline.ErrClosed.
-	ErrClosed = pipeline.ErrClosed
 	// ErrRemoved says that the handler was removed before the work had ended.
 	ErrRemoved = errors.New("offload: handler removed")
 	// ErrGoexit says that the work called runtime.Goexit.
@@ -52,10 +50,10 @@ type Config[In, M, R any] struct {
 	// shares no memory with it that changes.
 	Detach func(in In) (m M, bytes int)
 	// Work runs on a goroutine of the pool, at the same time as others of the same channel. Its context is done when the
-	// channel is closed; cause is then ErrClosed or ErrRemoved.
+	// channel is closed; cause is then pipeline.ErrClosed or ErrRemoved.
 	Work func(ctx context.Context, m M) (R, error)
 	// Done runs on the loop, once for each message, in the order of the messages. err is that of Work, a *PanicError,
-	// ErrGoexit, ErrPoolClosed, ErrRemoved or ErrClosed; with the last two there is no use in writing. An error that it
+	// ErrGoexit, ErrPoolClosed, ErrRemoved or pipeline.ErrClosed; with the last there is no use in writing. An error that it
 	// returns goes to the error handlers behind this one.
 	Done func(ctx *pipeline.Context, r R, err error) error
 	// MaxInFlight is how many messages may be between ChannelRead and Done. At it reading is paused, at half of it it goes
@@ -191,7 +189,7 @@ func (h *Handler[In, M, R]) ChannelShutdown(ctx *pipeline.Context) error {
 
 // ChannelInactive gives up what is under way.
 func (h *Handler[In, M, R]) ChannelInactive(ctx *pipeline.Context) error {
-	h.end(ctx, ErrClosed)
+	h.end(ctx, pipeline.ErrClosed)
 	ctx.FireInactive()
 	return nil
 }
@@ -202,7 +200,7 @@ func (h *Handler[In, M, R]) HandlerRemoved(ctx *pipeline.Context) error {
 		return nil
 	}
 	if !ctx.Open() {
-		h.end(ctx, ErrClosed)
+		h.end(ctx, pipeline.ErrClosed)
 		return nil
 	}
 	h.end(ctx, ErrRemoved)

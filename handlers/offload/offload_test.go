@@ -210,10 +210,10 @@ func TestCloseGivesEachMessageOneAnswerInOrder(t *testing.T) {
 	eventually(t, "the second ends", func() bool { return pool.Stats().Done == 1 })
 	eventually(t, "the third runs", func() bool { return len(g.started()) >= 3 })
 	ch.Abort(nil)
-	closed := offload.ErrClosed.Error()
+	closed := pipeline.ErrClosed.Error()
 	assert.Equal(t, []string{closed, "20", closed, closed, closed}, r.got)
 	eventually(t, "the works saw it", func() bool { return g.cause(1) != nil && g.cause(3) != nil })
-	assert.ErrorIs(t, g.cause(1), offload.ErrClosed)
+	assert.ErrorIs(t, g.cause(1), pipeline.ErrClosed)
 	eventually(t, "the pool is empty", func() bool {
 		s := pool.Stats()
 		return s.Queued == 0 && s.Running == 0 && s.Waiting == 0 && s.QueuedBytes == 0 && s.Abandoned == 2
