@@ -37,6 +37,7 @@ func (m member) EndTurn() {
 	if c.state == stateActive {
 		c.endTurnFlush()
 		c.tellWritability()
+		c.tellPending()
 		c.settleReading()
 	}
 	if c.state == stateClosed {

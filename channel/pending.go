@@ -77,6 +77,13 @@ func (c *Channel) tellWritability() {
 	}
 }
 
+// tellPending calls those who watch for what is pending now.
+func (c *Channel) tellPending() {
+	if n := c.Pending(); c.state == stateActive && c.pipe.WatchesPending(n) {
+		c.pipe.FirePending(n)
+	}
+}
+
 // Flushed calls fn from the loop when the kernel has taken all that is queued now, or with the error that prevents it.
 func (c *Channel) Flushed(fn func(error)) {
 	o := &c.out

@@ -353,7 +353,8 @@ func (c *Channel) completeSend(cp *transport.Completion) {
 // settleSent makes EndTurn run when something may depend on what was sent.
 func (c *Channel) settleSent() {
 	o := &c.out
-	if len(o.items) > 0 || len(o.waits) > 0 || c.state != stateActive || c.finWanted || c.post != nil || o.dipped || c.pipe.Writable() != o.told {
+	if len(o.items) > 0 || len(o.waits) > 0 || c.state != stateActive || c.finWanted || c.post != nil || o.dipped ||
+		c.pipe.Writable() != o.told || c.pipe.WatchesPending(c.Pending()) {
 		c.dirty()
 	}
 }

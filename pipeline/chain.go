@@ -180,6 +180,9 @@ func (p *Pipeline) detach(c *Context) kinds {
 	bit := uint64(1) << c.index
 	p.used &^= bit
 	p.unpause(bit)
+	if p.watch != nil {
+		p.watch.set(pendingWatch{ctx: c})
+	}
 	if p.unwritable&bit != 0 {
 		p.unwritable &^= bit
 		p.ch.WritabilityMayHaveChanged()

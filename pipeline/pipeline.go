@@ -25,6 +25,7 @@ type Pipeline struct {
 	lastAge    uint32 // of outs
 	flight     uint32 // age of the one that is being written through; what is younger waits. noFlight: none is
 	grants     []*Context
+	watch      *pendingWatches // nil until somebody watches
 	unhandled  uint64
 	kinds      kinds // of all handlers together
 	state      pipelineState

@@ -283,6 +283,7 @@ func (c *Channel) endTurn() {
 	if c.state == stateActive {
 		c.endTurnFlush()
 		c.tellWritability()
+		c.tellPending()
 		c.read()
 	}
 	c.runFlushed()

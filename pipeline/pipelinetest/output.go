@@ -321,6 +321,12 @@ func (c *Channel) tellWritability() {
 	}
 }
 
+func (c *Channel) tellPending() {
+	if n := c.Pending(); c.state == stateActive && c.pipe.WatchesPending(n) {
+		c.pipe.FirePending(n)
+	}
+}
+
 func (c *Channel) runFlushed() {
 	o := &c.out
 	for len(o.waits) > 0 && o.waits[0].at <= o.sent {

@@ -129,6 +129,7 @@ func (s socket) Hold(n int) {
 		s.c.out.holding = 0
 	}
 	s.c.judgePending()
+	s.c.dirty = true
 }
 
 // Pending is what is queued, held, posted and pretended, in payload bytes.

@@ -1,0 +1,76 @@
+package pipeline
+
+import "math"
+
+// pendingWatches are the watches of a pipeline's Contexts, and what they have in common. Most pipelines have none.
+type pendingWatches struct {
+	atMost, atLeast int // the largest and the least of list
+	list            []pendingWatch
+}
+
+// pendingWatch is what one Context waits for.
+type pendingWatch struct {
+	ctx             *Context
+	atMost, atLeast int
+	fn              func(ctx *Context, pendingBytes int) error
+}
+
+// WatchPending makes the end of each turn that finds Pending at or below atMost, or at or above atLeast, call fn, from the
+// loop and never from inside a Write, until this Context watches for something else: it has one watch. -1 and math.MaxInt
+// are marks that are never reached, and a nil fn ends the watch. Between the marks it costs nothing. An error of fn is
+// treated like one of an inbound method. The watch ends with the Context and when the channel closes.
+func (c *Context) WatchPending(atMost, atLeast int, fn func(ctx *Context, pendingBytes int) error) {
+	p := c.p
+	if c.state&stateRemoved != 0 {
+		return
+	}
+	if p.watch == nil {
+		if fn == nil {
+			return
+		}
+		p.watch = &pendingWatches{}
+	}
+	p.watch.set(pendingWatch{ctx: c, atMost: atMost, atLeast: atLeast, fn: fn})
+	p.ch.Hold(0) // the end of this turn looks
+}
+
+// set replaces, adds or takes out the watch of one Context.
+func (w *pendingWatches) set(new pendingWatch) {
+	i := 0
+	for i < len(w.list) && w.list[i].ctx != new.ctx {
+		i++
+	}
+	switch {
+	case new.fn != nil && i < len(w.list):
+		w.list[i] = new
+	case new.fn != nil:
+		w.list = append(w.list, new)
+	case i < len(w.list):
+		last := len(w.list) - 1
+		copy(w.list[i:], w.list[i+1:])
+		w.list[last] = pendingWatch{}
+		w.list = w.list[:last]
+	}
+	w.atMost, w.atLeast = -1, math.MaxInt
+	for i := range w.list {
+		w.atMost, w.atLeast = max(w.atMost, w.list[i].atMost), min(w.atLeast, w.list[i].atLeast)
+	}
+}
+
+// WatchesPending tells whether FirePending of n would call anybody. It is for the channel.
+func (p *Pipeline) WatchesPending(n int) bool {
+	return p.watch != nil && (n <= p.watch.atMost || n >= p.watch.atLeast)
+}
+
+// FirePending calls those who watch for n pending bytes. It is for the channel, at the end of a turn.
+func (p *Pipeline) FirePending(n int) {
+	for i := 0; p.watch != nil && i < len(p.watch.list); i++ {
+		w := p.watch.list[i]
+		if n > w.atMost && n < w.atLeast {
+			continue
+		}
+		if err := w.fn(w.ctx, n); err != nil {
+			w.ctx.fail(err)
+		}
+	}
+}
