@@ -45,7 +45,9 @@ func (l *Loop) run(opened func(error)) (err error) {
 		opened(err)
 	}
 	for err == nil && !l.stop.Load() {
-		_, err = l.runTurn(forever)
+		var done int
+		done, err = l.runTurn(forever)
+		l.yield(done)
 	}
 	returned = true
 	return err
