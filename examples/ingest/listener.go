@@ -1,0 +1,56 @@
+package main
+
+import (
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirnet/weir/examples/ingest/internal/sink"
+	"github.com/weirnet/weir/handlers/offload"
+	"github.com/weirnet/weir/handlers/watermark"
+)
+
+// listener is what the clients of one protocol have in common. Its fields do not change once it listens; any goroutine may
+// read its counters.
+type listener struct {
+	protocol protocol
+	lossy    bool
+	address  string // where it listens
+
+	maxFrameBytes int
+	batchBytes    int
+	maxInFlight   int
+	leaveLimit    time.Duration
+	watermark     watermark.Config
+
+	level   *watermark.Shared // of the sink's queue and of what is decoded
+	queue   *sink.Queue
+	pool    *offload.Pool
+	batches *batches
+	logger  *slog.Logger
+
+	counters counters
+}
+
+// counters are what a listener counts, in frames where nothing else is said.
+type counters struct {
+	connections atomic.Uint64 // clients
+	open        atomic.Int64  // clients
+	paused      atomic.Int64  // clients
+	failed      atomic.Uint64 // clients that were closed with an error
+	queued      atomic.Uint64 // given to the sink
+	malformed   atomic.Uint64 // of these, kept as they are
+	lost        atomic.Uint64 // refused by the sink
+	tooLong     atomic.Uint64
+	truncated   atomic.Uint64
+}
+
+func (l *listener) newLeave() *leave { return &leave{limit: l.leaveLimit} }
+
+// dropped is how many frames the gate has dropped.
+func (l *listener) dropped() (frames uint64) {
+	for _, count := range l.watermark.Stats.Snapshot().Dropped {
+		frames += count.Frames
+	}
+	return frames
+}

@@ -1,0 +1,91 @@
+// Ingest is a telemetry server: it takes syslog, Graphite, statsd and JSON over TCP and puts them, as lines of JSON, into
+// rolling files or NATS JetStream. It stays within its memory whatever its clients and its sink do: a sink that is slow or
+// dead makes the queue rise, the queue makes reading stop, and TCP makes the clients wait. Try it: ingest -demo.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+func main() {
+	cfg, err := parseConfig(os.Args[1:], os.Stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	go func() {
+		<-ctx.Done()
+		stop() // a second signal ends the process at once
+	}()
+	act := serve
+	if cfg.demo {
+		act = demo
+	}
+	if err := act(ctx, cfg, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// serve runs a server until ctx is done, and delivers what is there.
+func serve(ctx context.Context, cfg *config, out io.Writer) error {
+	s, err := newServer(cfg, slog.Default())
+	if err != nil {
+		return err
+	}
+	return s.run(ctx, out)
+}
+
+// run serves until ctx is done.
+func (s *server) run(ctx context.Context, out io.Writer) error {
+	began := time.Now()
+	for _, l := range s.listeners {
+		mode := "clients wait for the sink"
+		if l.lossy {
+			mode = "frames are dropped when the sink is slow"
+		}
+		_, _ = fmt.Fprintf(out, "%-8s on %s (%s)\n", l.protocol.name, l.address, mode)
+	}
+	_, _ = fmt.Fprintf(out, "into     %s\n", s.where)
+	s.tell(ctx, &printer{out: out, json: s.cfg.statsJSON}, began)
+	_, _ = fmt.Fprintf(out, "draining, for %v at most\n", s.cfg.drain)
+	limit, cancel := context.WithTimeout(context.Background(), s.cfg.drain)
+	defer cancel()
+	err := s.close(limit)
+	r := s.report(began)
+	_, _ = fmt.Fprintf(out, "delivered %d of %d, dropped %d, lost %d\n", r.Delivered, r.Queued+r.Lost+r.Dropped, r.Dropped, r.Lost)
+	return err
+}
+
+// tell prints reports, when they are wanted, until ctx is done, and measures the loops' lag.
+func (s *server) tell(ctx context.Context, p *printer, began time.Time) {
+	var ticks <-chan time.Time
+	if s.cfg.stats > 0 {
+		ticker := time.NewTicker(s.cfg.stats)
+		defer ticker.Stop()
+		ticks = ticker.C
+	}
+	go s.lag.run(s.weir.Group())
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticks:
+			p.print(s.report(began))
+		}
+	}
+}

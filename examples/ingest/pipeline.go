@@ -1,0 +1,36 @@
+package main
+
+import (
+	"errors"
+
+	"github.com/weirnet/weir/handlers/watermark"
+	"github.com/weirnet/weir/pipeline"
+)
+
+// addHandlers makes p the pipeline of one client. What a client sends passes them in this order.
+func (l *listener) addHandlers(p *pipeline.Pipeline) error {
+	// Reading pauses while the sink's queue, which all clients share, is too full; each read reserves its room there.
+	level, err := watermark.New(l.watermark)
+	if err != nil {
+		return err
+	}
+	// Bytes become frames: lines, counted messages, messages behind their length.
+	framer, err := l.protocol.framer(l.maxFrameBytes)
+	if err != nil {
+		return err
+	}
+	// Frames become lines of JSON on the goroutines of a pool, and go on into the sink's queue from the loop, in order.
+	decoder, err := newDecoder(l)
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		p.AddLast("watermark", level),
+		p.AddLast("leave", l.newLeave()), // on shutdown, reads what has come
+		p.AddLast("framer", framer),
+		p.AddLast("gate", watermark.NewDropGate(level)), // drops whole frames, where loss is allowed
+		p.AddLast("gather", &gather{batches: l.batches, maxBytes: l.batchBytes}), // the frames of a read travel together
+		p.AddLast("decoder", decoder),
+		p.AddLast("client", &client{listener: l}), // counts, and says why it ended
+	)
+}

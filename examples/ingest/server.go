@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	"github.com/weirnet/weir"
+	"github.com/weirnet/weir/channel"
+	"github.com/weirnet/weir/examples/ingest/internal/sink"
+	"github.com/weirnet/weir/handlers/offload"
+	"github.com/weirnet/weir/handlers/watermark"
+	"github.com/weirnet/weir/pipeline"
+	"github.com/weirnet/weir/transport"
+)
+
+// server is the listeners, the queue and the sink. Any goroutine may call its methods.
+type server struct {
+	cfg       *config
+	where     string // of the sink
+	weir      *weir.Server
+	level     *watermark.Shared
+	queue     *sink.Queue
+	throttle  *sink.Throttle
+	pool      *offload.Pool
+	listeners []*listener
+	lag       *lag
+}
+
+// newServer listens.
+func newServer(cfg *config, logger *slog.Logger) (s *server, err error) {
+	if cfg.memory > 0 {
+		debug.SetMemoryLimit(int64(cfg.memory))
+	}
+	s = &server{cfg: cfg}
+	s.level, err = watermark.NewShared(watermark.SharedConfig{HighBytes: int64(cfg.high), LowBytes: int64(cfg.low)})
+	if err != nil {
+		return nil, err
+	}
+	if s.pool, err = offload.NewPool(offload.PoolConfig{Workers: cfg.workers}); err != nil {
+		return nil, err
+	}
+	if err := s.openSink(logger); err != nil {
+		return nil, err
+	}
+	ports := map[string]*listener{}
+	s.weir = &weir.Server{
+		Transport: cfg.transport, Loops: cfg.loops, Logger: logger,
+		Channel: channel.Config{PausedCloseTimeout: cfg.pausedClose},
+		Socket:  transport.SocketConfig{ReceiveBufferBytes: int(cfg.receiveBuffer)},
+		Init: func(p *pipeline.Pipeline) error {
+			at := p.Tail().LocalAddr()
+			l := ports[port(at)]
+			if l == nil {
+				return fmt.Errorf("ingest: nobody listens at %v", at)
+			}
+			return l.addHandlers(p)
+		},
+	}
+	var sockets []net.Listener
+	for _, p := range protocols() {
+		if cfg.addresses[p.name] == "" {
+			continue
+		}
+		socket, err := net.Listen("tcp", cfg.addresses[p.name])
+		if err != nil {
+			for _, socket := range sockets {
+				_ = socket.Close()
+			}
+			return nil, errors.Join(err, s.queue.Close(context.Background()))
+		}
+		l := s.newListener(p, logger)
+		l.address = socket.Addr().String()
+		ports[port(socket.Addr())] = l
+		sockets = append(sockets, socket)
+		s.listeners = append(s.listeners, l)
+	}
+	// Each knows all ports before the first client comes.
+	for _, socket := range sockets {
+		go func() {
+			if err := s.weir.Serve(socket); !errors.Is(err, weir.ErrServerClosed) {
+				logger.Error("listener ended", "address", socket.Addr(), "error", err)
+			}
+		}()
+	}
+	s.lag = newLag()
+	return s, nil
+}
+
+// openSink opens what the flags say.
+func (s *server) openSink(logger *slog.Logger) error {
+	cfg := s.cfg
+	store, err := s.newStore()
+	if err != nil {
+		return err
+	}
+	if s.throttle, err = sink.NewThrottle(store, int64(cfg.sinkRate)); err != nil {
+		return err
+	}
+	s.queue, err = sink.NewQueue(s.throttle, sink.Config{
+		MaxBytes: int(cfg.most), BatchBytes: int(cfg.store), Logger: logger,
+		Changed: func(n int) { s.level.Add(int64(n)) },
+	})
+	return err
+}
+
+func (s *server) newStore() (sink.Store, error) {
+	cfg := s.cfg
+	if strings.HasPrefix(cfg.sink, "nats://") || strings.HasPrefix(cfg.sink, "tls://") {
+		s.where = cfg.sink
+		return sink.NewNATS(sink.NATSConfig{
+			URL: cfg.sink, Stream: cfg.stream, Subject: cfg.subject, MessageBytes: int(cfg.message),
+		})
+	}
+	s.where = cfg.sink
+	if s.where == "" {
+		dir, err := os.MkdirTemp("", "weir-ingest-")
+		if err != nil {
+			return nil, err
+		}
+		s.where = dir
+	}
+	s.where = filepath.Clean(s.where)
+	return sink.NewFile(sink.FileConfig{
+		Dir: s.where, MaxBytes: int64(cfg.fileSize), Keep: cfg.fileKeep, Sync: sink.Sync(cfg.sync),
+	})
+}
+
+func (s *server) newListener(p protocol, logger *slog.Logger) *listener {
+	cfg := s.cfg
+	rate := int64(cfg.rate)
+	if rate == 0 {
+		rate = -1 // no bound
+	}
+	lossy := slices.Contains(cfg.lossyNames(), p.name)
+	return &listener{
+		protocol: p, lossy: lossy, maxFrameBytes: int(cfg.frame), batchBytes: int(cfg.batch), maxInFlight: cfg.inFlight,
+		leaveLimit: cfg.drain / 2,
+		watermark: watermark.Config{
+			BudgetBytes: int(cfg.grant), RateBytesPerSecond: rate, Shared: []*watermark.Shared{s.level}, KeepReading: lossy,
+			Stats: &watermark.Stats{},
+		},
+		level: s.level, queue: s.queue, pool: s.pool, batches: &batches{}, logger: logger,
+	}
+}
+
+// close stops listening, reads what has come, decodes it and stores it, until ctx is done.
+func (s *server) close(ctx context.Context) error {
+	err := s.weir.Shutdown(ctx)
+	s.lag.stop()
+	return errors.Join(err, s.pool.Close(ctx), s.queue.Close(ctx))
+}
+
+// at answers the address of a protocol's listener.
+func (s *server) at(protocol string) string {
+	for _, l := range s.listeners {
+		if l.protocol.name == protocol {
+			return l.address
+		}
+	}
+	return ""
+}
+
+func port(a net.Addr) string {
+	if a == nil {
+		return ""
+	}
+	_, port, _ := net.SplitHostPort(a.String())
+	return port
+}
