@@ -15,12 +15,12 @@ import (
 // A handler that is added while an event runs gets what is fired from then on by those before it: when it was put behind
 // the one who adds it, that includes the event itself, once that one passes it on.
 func (p *Pipeline) AddLast(name string, h any) error {
-	return p.add(name, h, func() (*Context, error) { return &p.tail, nil })
+	return p.add(name, h, func() (*Context, error) { return &p.end, nil })
 }
 
 // AddFirst puts h before all others; otherwise it is AddLast.
 func (p *Pipeline) AddFirst(name string, h any) error {
-	return p.add(name, h, func() (*Context, error) { return p.head.next, nil })
+	return p.add(name, h, func() (*Context, error) { return p.end.next, nil })
 }
 
 // AddBefore puts h before the handler named base, nearer to the head; otherwise it is AddLast. ErrNoHandler when there is
@@ -94,7 +94,7 @@ func (p *Pipeline) Context(name string) *Context { return p.find(name) }
 // Names lists the handlers, head to tail.
 func (p *Pipeline) Names() []string {
 	names := make([]string, 0, bits.OnesCount64(p.used))
-	for c := p.head.next; c != &p.tail; c = c.next {
+	for c := p.end.next; c != &p.end; c = c.next {
 		names = append(names, c.name)
 	}
 	return names
@@ -103,7 +103,7 @@ func (p *Pipeline) Names() []string {
 // RemoveAll removes all handlers, tail to head; nothing can be added afterwards. It is for the channel, after Inactive.
 func (p *Pipeline) RemoveAll() {
 	p.state |= emptied
-	for c := p.tail.prev; c != &p.head; c = p.tail.prev {
+	for c := p.end.prev; c != &p.end; c = p.end.prev {
 		p.remove(c)
 	}
 	p.dropOuts()
@@ -159,7 +159,7 @@ func (p *Pipeline) added(c *Context, k kinds) error {
 		p.FlushOuts()
 		p.remove(c)
 	}
-	p.head.FireError(err)
+	p.end.FireError(err)
 	return err
 }
 
@@ -200,30 +200,30 @@ func (p *Pipeline) removed(c *Context, had kinds) {
 	}
 }
 
-// relink makes the typed links and the list of GrantHandlers anew.
+// relink makes the typed links anew.
 func (p *Pipeline) relink() {
-	read := &p.tail
-	for c := &p.tail; c != nil; c = c.prev {
+	end := &p.end
+	read := end
+	for c := end.prev; ; c = c.prev {
 		c.nextRead = read
+		if c == end {
+			break
+		}
 		if c.kinds&kindRead != 0 {
 			read = c
 		}
 	}
-	write := &p.head
+	write := end
 	p.kinds = 0
-	clear(p.grants)
-	p.grants = p.grants[:0]
-	for c := &p.head; c != nil; c = c.next {
+	for c := end.next; ; c = c.next {
 		c.prevWrite = write
+		if c == end {
+			break
+		}
 		if c.kinds&kindWrite != 0 {
 			write = c
 		}
-		if c.kinds&kindGrant != 0 {
-			p.grants = append(p.grants, c)
-		}
-		if c != &p.head && c != &p.tail {
-			p.kinds |= c.kinds
-		}
+		p.kinds |= c.kinds
 	}
 }
 
@@ -235,7 +235,7 @@ func (p *Pipeline) lookup(name string) (*Context, error) {
 }
 
 func (p *Pipeline) find(name string) *Context {
-	for c := p.head.next; c != &p.tail; c = c.next {
+	for c := p.end.next; c != &p.end; c = c.next {
 		if c.name == name {
 			return c
 		}

@@ -199,8 +199,8 @@ func (c *Context) prevWith(k kinds) *Context {
 // fail gives err to c's own ErrorCaught and then to the ErrorHandlers behind it, until one answers nil. A handler whose
 // ErrorCaught is running is passed by: an error that it causes while it handles an error goes onward, never in circles.
 func (c *Context) fail(err error) {
-	tail := &c.p.tail
-	for ; c != tail; c = c.next {
+	end := &c.p.end
+	for ; c != end; c = c.next {
 		if c.kinds&kindError == 0 || c.state&stateInError != 0 {
 			continue
 		}

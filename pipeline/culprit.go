@@ -18,7 +18,7 @@ func (p *Pipeline) HandlerIn(stack []byte) string {
 	frames := frameNames(stack)
 	self := symbolPath(reflect.TypeFor[Pipeline]().PkgPath()) + "."
 	var names []methodsOf
-	for c := p.head.next; c != &p.tail; c = c.next {
+	for c := p.end.next; c != &p.end; c = c.next {
 		names = append(names, methodsOf{c, typePrefixes(nil, reflect.TypeOf(c.handler), 0)})
 	}
 	for i, frame := range frames {

@@ -6,12 +6,16 @@ import (
 	"log/slog"
 )
 
-// head stands before all handlers: outbound operations that come through go to the channel.
-type head struct{}
+// end is what stands before all handlers and behind them: outbound operations that come through go to the channel, and
+// what nobody handled ends here.
+type end struct{}
 
-func (head) Write(ctx *Context, msg any) error { return ctx.p.ch.Write(msg) }
+const endKinds = kindRead | kindReadComplete | kindActive | kindInactive | kindReadClosed | kindEvent | kindWritability |
+	kindShutdown | kindWrite | kindFlush | kindClose
 
-func (head) Flush(ctx *Context) error {
+func (end) Write(ctx *Context, msg any) error { return ctx.p.ch.Write(msg) }
+
+func (end) Flush(ctx *Context) error {
 	if !ctx.p.ch.Open() {
 		return ctx.p.closed()
 	}
@@ -19,13 +23,10 @@ func (head) Flush(ctx *Context) error {
 	return nil
 }
 
-func (head) Close(ctx *Context) error {
+func (end) Close(ctx *Context) error {
 	ctx.p.ch.Close(nil)
 	return nil
 }
-
-// tail stands behind all handlers: what nobody handled ends here.
-type tail struct{}
 
 // UnhandledObserver is what a Channel may have besides: it then gets what reached the tail. pipelinetest records it.
 type UnhandledObserver interface {
@@ -34,7 +35,7 @@ type UnhandledObserver interface {
 	UnhandledEvent(event any)
 }
 
-func (tail) ChannelRead(ctx *Context, msg any) error {
+func (end) ChannelRead(ctx *Context, msg any) error {
 	p := ctx.p
 	p.unhandled++
 	if o, ok := p.ch.(UnhandledObserver); ok {
@@ -48,24 +49,24 @@ func (tail) ChannelRead(ctx *Context, msg any) error {
 	return nil
 }
 
-func (tail) ChannelActive(*Context) error             { return nil }
-func (tail) ChannelReadComplete(*Context) error       { return nil }
-func (tail) ChannelInactive(*Context) error           { return nil }
-func (tail) ChannelWritabilityChanged(*Context) error { return nil }
+func (end) ChannelActive(*Context) error             { return nil }
+func (end) ChannelReadComplete(*Context) error       { return nil }
+func (end) ChannelInactive(*Context) error           { return nil }
+func (end) ChannelWritabilityChanged(*Context) error { return nil }
 
-func (tail) ChannelEvent(ctx *Context, event any) error {
+func (end) ChannelEvent(ctx *Context, event any) error {
 	if o, ok := ctx.p.ch.(UnhandledObserver); ok {
 		o.UnhandledEvent(event)
 	}
 	return nil
 }
 
-func (tail) ChannelReadClosed(ctx *Context) error {
+func (end) ChannelReadClosed(ctx *Context) error {
 	ctx.p.unanswered(firingReadClosed, reachedReadClosed)
 	return nil
 }
 
-func (tail) ChannelShutdown(ctx *Context) error {
+func (end) ChannelShutdown(ctx *Context) error {
 	ctx.p.unanswered(firingShutdown, reachedShutdown)
 	return nil
 }

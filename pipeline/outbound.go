@@ -27,7 +27,7 @@ func (c *Context) Write(msg any) error {
 			return err
 		}
 	}
-	if c.prevWrite == &p.head {
+	if c.prevWrite == &p.end {
 		return p.ch.Write(msg)
 	}
 	return c.writeThrough(msg)
@@ -57,7 +57,7 @@ func (c *Context) WriteBytes(b ...[]byte) error {
 		n += len(piece)
 	}
 	p := c.p
-	if c.prevWrite != &p.head || len(p.outs) != 0 || n > tailBytes || n == 0 {
+	if c.prevWrite != &p.end || len(p.outs) != 0 || n > tailBytes || n == 0 {
 		return c.writeBytesSlow(n, b)
 	}
 	t := p.ch.Tail(n)
@@ -78,7 +78,7 @@ func (c *Context) writeBytesSlow(n int, b [][]byte) error {
 	if n == 0 {
 		return nil
 	}
-	if c.prevWrite == &p.head {
+	if c.prevWrite == &p.end {
 		if err := p.settle(c); err != nil {
 			return err
 		}
@@ -116,7 +116,7 @@ func (p *Pipeline) queue(b [][]byte) error {
 // closing, what is appended is thrown away.
 func (c *Context) Out() *buffer.Buf {
 	p := c.p
-	if c.prevWrite == &p.head && len(p.outs) == 0 {
+	if c.prevWrite == &p.end && len(p.outs) == 0 {
 		if t := p.ch.Tail(outRoom); t != nil {
 			return t
 		}
@@ -130,14 +130,14 @@ func (c *Context) outSlow() *buffer.Buf {
 	if !p.ch.Open() || p.state&(writeClosed|emptied) != 0 {
 		return buffer.New(outRoom)
 	}
-	if i := p.outOf(c); c.prevWrite == &p.head || i >= 0 && p.outs[i].buf.Len() >= outBytes {
+	if i := p.outOf(c); c.prevWrite == &p.end || i >= 0 && p.outs[i].buf.Len() >= outBytes {
 		if err := p.settle(c); err != nil {
 			p.outFailed(c, err)
 		}
 	} else {
 		p.settleBehind(c)
 	}
-	if c.prevWrite == &p.head {
+	if c.prevWrite == &p.end {
 		if t := p.ch.Tail(outRoom); t != nil {
 			return t
 		}
@@ -197,7 +197,7 @@ func (c *Context) Close() error {
 		p.outFailed(c, err)
 	}
 	n := c.prevWith(kindClose)
-	for n != &p.head && n.state&stateInClose != 0 {
+	for n != &p.end && n.state&stateInClose != 0 {
 		n = n.prevWith(kindClose)
 	}
 	n.state |= stateInClose
@@ -280,8 +280,8 @@ func (p *Pipeline) outBehind(c *Context) int {
 		if o.state&stateRemoved != 0 {
 			return i
 		}
-		for n := c.next; n != nil; n = n.next {
-			if n == o {
+		for n := c; n != &p.end; {
+			if n = n.next; n == o {
 				return i
 			}
 		}
@@ -338,7 +338,7 @@ func (p *Pipeline) writeOut(i int) error {
 	if o.buf.Len() == 0 {
 		return nil
 	}
-	if o.ctx.prevWrite == &p.head {
+	if o.ctx.prevWrite == &p.end {
 		return p.ch.Write(o.buf)
 	}
 	return o.ctx.writeThrough(o.buf)

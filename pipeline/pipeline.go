@@ -24,13 +24,14 @@ type Pipeline struct {
 	outs       []out  // open output of Contexts with a WriteHandler before them, oldest first
 	lastAge    uint32 // of outs
 	flight     uint32 // age of the one that is being written through; what is younger waits. noFlight: none is
-	grants     []*Context
 	watch      *pendingWatches // nil until somebody watches
 	unhandled  uint64
 	kinds      kinds // of all handlers together
 	state      pipelineState
 
-	head, tail Context
+	// end stands before all handlers and behind them: the chain is a ring. What comes to it from the handlers has come
+	// through, inbound or outbound.
+	end Context
 }
 
 // out is what a Context has appended and not yet written through the WriteHandlers before it.
@@ -57,15 +58,14 @@ const (
 func (p *Pipeline) Init(ch Channel) {
 	p.ch = ch
 	p.flight = noFlight
-	p.head = Context{p: p, name: "head", handler: head{}, kinds: kindsOf(head{}), index: MaxHandlers, next: &p.tail}
-	p.tail = Context{p: p, name: "tail", handler: tail{}, kinds: kindsOf(tail{}), index: MaxHandlers + 1, prev: &p.head}
-	p.tail.read = tail{}
-	p.relink()
+	e := &p.end
+	*e = Context{p: p, name: "tail", handler: end{}, read: end{}, kinds: endKinds, index: MaxHandlers}
+	e.next, e.prev, e.nextRead, e.prevWrite = e, e, e, e
 }
 
 // Tail is the end of the pipeline as a Context: what is written there passes every handler. It is for the channel's
 // own Ref, and never nil.
-func (p *Pipeline) Tail() *Context { return &p.tail }
+func (p *Pipeline) Tail() *Context { return &p.end }
 
 // Active is true from ChannelActive on until ChannelInactive.
 func (p *Pipeline) Active() bool { return p.state&(firedActive|firedInactive) == firedActive }
@@ -74,16 +74,16 @@ func (p *Pipeline) Active() bool { return p.state&(firedActive|firedInactive) ==
 func (p *Pipeline) Unhandled() uint64 { return p.unhandled }
 
 // Write writes msg from the tail, through all WriteHandlers. It borrows msg until return.
-func (p *Pipeline) Write(msg any) error { return p.tail.Write(msg) }
+func (p *Pipeline) Write(msg any) error { return p.end.Write(msg) }
 
 // WriteBytes is Context.WriteBytes from the tail.
-func (p *Pipeline) WriteBytes(b ...[]byte) error { return p.tail.WriteBytes(b...) }
+func (p *Pipeline) WriteBytes(b ...[]byte) error { return p.end.WriteBytes(b...) }
 
 // Flush flushes from the tail, through all FlushHandlers.
-func (p *Pipeline) Flush() error { return p.tail.Flush() }
+func (p *Pipeline) Flush() error { return p.end.Flush() }
 
 // Close closes from the tail, through all CloseHandlers.
-func (p *Pipeline) Close() error { return p.tail.Close() }
+func (p *Pipeline) Close() error { return p.end.Close() }
 
 // FireActive tells the handlers, once, that the channel is connected. It is for the channel.
 func (p *Pipeline) FireActive() {
@@ -92,14 +92,14 @@ func (p *Pipeline) FireActive() {
 		return
 	}
 	p.state |= firedActive
-	p.head.FireActive()
+	p.end.FireActive()
 }
 
 // FireRead gives msg to the first ReadHandler, which borrows it until return.
-func (p *Pipeline) FireRead(msg any) { p.head.FireRead(msg) }
+func (p *Pipeline) FireRead(msg any) { p.end.FireRead(msg) }
 
 // FireReadComplete tells the handlers that a batch of reads is over.
-func (p *Pipeline) FireReadComplete() { p.head.FireReadComplete() }
+func (p *Pipeline) FireReadComplete() { p.end.FireReadComplete() }
 
 // FireReadClosed tells the handlers that the peer has finished sending. It answers false when it came through to the tail:
 // the channel then sends what is queued and closes. A handler that keeps the event and passes it on later closes the
@@ -116,7 +116,7 @@ func (p *Pipeline) FireShutdown() bool {
 
 func (p *Pipeline) ask(fire func(*Context), firing, reached pipelineState) bool {
 	p.state = p.state&^reached | firing
-	fire(&p.head)
+	fire(&p.end)
 	handled := p.state&reached == 0
 	p.state &^= firing | reached
 	return handled
@@ -131,24 +131,24 @@ func (p *Pipeline) FireInactive() {
 	active := p.state&firedActive != 0
 	p.state |= firedInactive
 	if active {
-		p.head.FireInactive()
+		p.end.FireInactive()
 	}
 }
 
 // FireError gives err to the first ErrorHandler; where there is none, it closes the channel.
-func (p *Pipeline) FireError(err error) { p.head.FireError(err) }
+func (p *Pipeline) FireError(err error) { p.end.FireError(err) }
 
 // FireEvent gives event to the first EventHandler.
-func (p *Pipeline) FireEvent(event any) { p.head.FireEvent(event) }
+func (p *Pipeline) FireEvent(event any) { p.end.FireEvent(event) }
 
 // FireWritabilityChanged tells the handlers that Writable has changed. It is for the channel.
-func (p *Pipeline) FireWritabilityChanged() { p.head.FireWritabilityChanged() }
+func (p *Pipeline) FireWritabilityChanged() { p.end.FireWritabilityChanged() }
 
 // FireFlush sends the flush at the end of a turn through the FlushHandlers; it ends in Channel.Flush unless one of them
 // holds it back. An error goes to the error handlers: nobody called. It is for the channel.
 func (p *Pipeline) FireFlush() {
-	if err := p.tail.Flush(); err != nil && p.ch.Open() {
-		p.head.FireError(err)
+	if err := p.end.Flush(); err != nil && p.ch.Open() {
+		p.end.FireError(err)
 	}
 }
 
@@ -164,11 +164,11 @@ func (p *Pipeline) Writable() bool { return p.unwritable == 0 && p.ch.Writable()
 // FireResume lets the ResumeHandlers go on, tail to head. It answers false when one of them paused reading again or closed
 // the channel; the rest then wait for the next resume. It is for the channel, from a loop task.
 func (p *Pipeline) FireResume() bool {
-	for c := p.tail.prev; ; c = c.prev {
+	for c := p.end.prev; ; c = c.prev {
 		if p.paused != 0 || !p.ch.Open() {
 			return false
 		}
-		if c == &p.head {
+		if c == &p.end {
 			return true
 		}
 		if c.kinds&kindResume == 0 {
@@ -185,12 +185,14 @@ func (p *Pipeline) FireResume() bool {
 // those who answered zero gave, or zero when none did: then only GrantChanged makes it worth asking again. It is for the
 // channel.
 func (p *Pipeline) ReadGrant() (n int, retry time.Duration) {
-	if len(p.grants) == 0 {
+	if p.kinds&kindGrant == 0 {
 		return DefaultGrant, 0
 	}
 	n = -1
-	for i := 0; i < len(p.grants); i++ {
-		c := p.grants[i]
+	for c := p.end.next; c != &p.end; c = c.next {
+		if c.kinds&kindGrant == 0 {
+			continue
+		}
 		k, after := c.handler.(GrantHandler).ReadGrant(c)
 		k = max(k, 0)
 		if n < 0 || k < n {
