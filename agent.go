@@ -170,31 +170,24 @@ func (a *agent) left(c *channel.Channel, from origin) {
 	a.drain.channelLeft(a)
 }
 
-// roster is a list of channels, in an order that depends only on who came and went when.
+// roster is a list of channels, in an order that depends only on who came and went when. A channel's Place is its index.
 type roster struct {
-	list  []*channel.Channel
-	index map[*channel.Channel]int
+	list []*channel.Channel
 }
 
 func (r *roster) add(c *channel.Channel) {
-	if r.index == nil {
-		r.index = make(map[*channel.Channel]int)
-	}
-	r.index[c] = len(r.list)
+	c.Place = int32(len(r.list)) // a loop has less than 2^24 channels
 	r.list = append(r.list, c)
 }
 
 func (r *roster) remove(c *channel.Channel) {
-	i, ok := r.index[c]
-	if !ok {
+	i := int(c.Place)
+	if i >= len(r.list) || r.list[i] != c {
 		return
 	}
-	delete(r.index, c)
 	last := len(r.list) - 1
-	if i != last {
-		r.list[i] = r.list[last]
-		r.index[r.list[i]] = i
-	}
+	r.list[i] = r.list[last]
+	r.list[i].Place = int32(i)
 	r.list[last] = nil
 	r.list = r.list[:last]
 }

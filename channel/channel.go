@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/buffer"
-	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/loop"
 	"github.com/weirnet/weir/pipeline"
 	"github.com/weirnet/weir/transport"
@@ -86,22 +85,20 @@ func (cfg *Config) Validate() error {
 }
 
 // settings are a Config that has passed Validate, with its defaults, shared by many channels.
+//
+// The settings of a listener or a dial are one loop's, so what its channels share lies here, too.
 type settings struct {
 	Config
-	level flow.Level // of what is pending, at the start
+	empty queue    // of channels with nothing queued; never written to
+	none  held     // of channels that hold nothing back; never written to
+	spare []*queue // idle ones, the hottest last
 }
 
 func (cfg *Config) settle() (*settings, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	s := &settings{Config: cfg.withDefaults()}
-	level, err := flow.NewLevel(flow.LevelConfig{High: s.WriteHighBytes, Low: s.WriteLowBytes, Strict: true})
-	if err != nil {
-		return nil, fmt.Errorf("channel: watermarks: %w", err)
-	}
-	s.level = level
-	return s, nil
+	return &settings{Config: cfg.withDefaults()}, nil
 }
 
 func (cfg *Config) withDefaults() Config {
@@ -163,21 +160,36 @@ type Channel struct {
 	loopGone     bool // the loop has asked for the channel's end
 	finWanted    bool // CloseWrite: FIN when the queue is empty
 	wasActive    bool
-	finishStep   uint8
 
-	cause  error
-	timers []*timer   // of handlers, those that are set; stopped on close
-	dials  []*dialing // of handlers, under way; given up on close
-	due    *deadlines // made when first needed
-	post   *poster    // made by the first Ref
+	broken     bool // the peer has reset the connection
+	finishStep uint8
+
+	// Place is for whoever keeps lists of channels.
+	Place int32
+
+	cause error
+	rare  *more   // made when first needed
+	post  *poster // made by the first Ref
 
 	remote netip.AddrPort
 }
 
-// deadlines are the channel's own timers.
-type deadlines struct {
+// more is what few channels need.
+type more struct {
+	timers                 []*timer   // of handlers, those that are set; stopped on close
+	dials                  []*dialing // of handlers, under way; given up on close
 	closing, paused, grant *loop.Timer
+	failed                 error // why nothing can be sent any more
 }
+
+// opError is an error of one of the channel's operations.
+type opError struct {
+	op  string
+	err error
+}
+
+func (e *opError) Error() string { return "channel: " + e.op + ": " + e.err.Error() }
+func (e *opError) Unwrap() error { return e.err }
 
 var _ pipeline.Channel = (*Channel)(nil)
 
@@ -190,7 +202,7 @@ func newChannel(l *loop.Loop, h transport.Handle, remote netip.AddrPort, cfg *se
 	}
 	c.reg = reg
 	c.node.Init(member{c})
-	c.out.told, c.out.level = true, cfg.level
+	c.out.told, c.out.queue, c.in.held = true, &cfg.empty, &cfg.none
 	c.pipe.Init(c)
 	return c, nil
 }
@@ -327,8 +339,9 @@ func (t *timer) Reset(d time.Duration) {
 		return
 	}
 	if t.slot == 0 {
-		t.c.timers = append(t.c.timers, t)
-		t.slot = len(t.c.timers)
+		m := t.c.more()
+		m.timers = append(m.timers, t)
+		t.slot = len(m.timers)
 	}
 	t.Timer.Reset(d)
 }
@@ -343,22 +356,27 @@ func (t *timer) leave() {
 	if t.slot == 0 {
 		return
 	}
-	all := t.c.timers
+	m := t.c.rare
+	all := m.timers
 	last := len(all) - 1
 	all[t.slot-1] = all[last]
 	all[t.slot-1].slot = t.slot
 	all[last] = nil
-	t.c.timers = all[:last]
+	m.timers = all[:last]
 	t.slot = 0
 }
 
-// deadline answers the channel's own timer in *slot and makes it when it is needed for the first time: most channels
-// never need one.
-func (c *Channel) deadline(pick func(*deadlines) **loop.Timer, fn func()) *loop.Timer {
-	if c.due == nil {
-		c.due = &deadlines{}
+// more answers what few channels need, and makes it when it is needed for the first time.
+func (c *Channel) more() *more {
+	if c.rare == nil {
+		c.rare = &more{}
 	}
-	slot := pick(c.due)
+	return c.rare
+}
+
+// deadline answers one of the channel's own timers.
+func (c *Channel) deadline(pick func(*more) **loop.Timer, fn func()) *loop.Timer {
+	slot := pick(c.more())
 	if *slot == nil {
 		*slot = c.loop.NewTimer(member{c}, fn)
 	}

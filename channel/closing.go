@@ -9,9 +9,6 @@ import (
 	"github.com/weirnet/weir/transport"
 )
 
-// maxDiscardBytes bounds the limit of one receive, which the kernel takes as a 32-bit number.
-const maxDiscardBytes = 1 << 30
-
 // CloseWrite sends what is queued, then FIN. Reading goes on; when the peer has finished too, the channel closes.
 func (c *Channel) CloseWrite() error {
 	if err := c.writable(); err != nil {
@@ -55,8 +52,8 @@ func (c *Channel) Close(cause error) {
 	if c.cause == nil {
 		c.cause = cause
 	}
-	if c.cause == nil {
-		c.cause = c.out.failed
+	if c.cause == nil && c.out.failed {
+		c.cause = c.rare.failed
 	}
 	if c.state == stateOpen && len(c.out.items) == 0 {
 		c.closeSocket(false)
@@ -74,7 +71,7 @@ func (c *Channel) Abort(cause error) {
 	if c.cause == nil {
 		c.cause = cause
 	}
-	c.closeSocket(true)
+	c.closeSocket(!c.broken) // what the peer has reset needs no RST, and no system call for it
 }
 
 // closeOrderly closes because nobody objects: through the CloseHandlers, which may have something left to write.
@@ -116,7 +113,7 @@ func (c *Channel) progressClose() {
 		in.armed = true
 		c.loop.Submit(transport.Op{
 			Kind: transport.Recv, Token: c.token(transport.Recv), Handle: c.hnd,
-			Limit: min(c.cfg.CloseDiscardBytes-in.discarded, maxDiscardBytes) + 1,
+			Limit: min(c.cfg.CloseDiscardBytes-in.discarded, maxGrantBytes) + 1,
 		})
 	}
 }
@@ -127,7 +124,7 @@ func (c *Channel) closingTimer() {
 		return
 	}
 	c.closeTimed = true
-	c.deadline(func(d *deadlines) **loop.Timer { return &d.closing }, func() { c.Abort(ErrCloseTimeout) }).Reset(c.cfg.CloseTimeout)
+	c.deadline(func(m *more) **loop.Timer { return &m.closing }, func() { c.Abort(ErrCloseTimeout) }).Reset(c.cfg.CloseTimeout)
 }
 
 func (c *Channel) drained() bool {
@@ -202,7 +199,7 @@ func (c *Channel) finishOne(step uint8) {
 	case finishTimers:
 		c.stopTimers()
 	case finishInput:
-		c.in.dropInput()
+		c.dropInput()
 	case finishOutput:
 		c.dropOutput()
 	case finishFlushed:
@@ -249,6 +246,9 @@ func (c *Channel) finishRecovering() {
 // dropOutput gives up what was not sent.
 func (c *Channel) dropOutput() {
 	o := &c.out
+	if o.queue == &c.cfg.empty {
+		return
+	}
 	o.tail = nil
 	var err error // made only for somebody: most channels close with nothing queued
 	if len(o.items) > 0 {
@@ -260,21 +260,22 @@ func (c *Channel) dropOutput() {
 		o.pending -= it.charge
 		it.release(err)
 	}
-	o.items, o.flight, o.inAir, o.fresh = nil, nil, 0, 0
+	o.items, o.flight, o.inAir, o.fresh, o.files = nil, nil, 0, 0, 0
 }
 
 func (c *Channel) stopTimers() {
-	for _, d := range c.dials {
-		d.cancel()
-	}
-	for len(c.timers) > 0 {
-		c.timers[0].Stop()
-	}
-	c.timers = nil
-	if c.due == nil {
+	m := c.rare
+	if m == nil {
 		return
 	}
-	for _, t := range []*loop.Timer{c.due.closing, c.due.paused, c.due.grant} {
+	for _, d := range m.dials {
+		d.cancel()
+	}
+	for len(m.timers) > 0 {
+		m.timers[0].Stop()
+	}
+	m.timers = nil
+	for _, t := range []*loop.Timer{m.closing, m.paused, m.grant} {
 		if t != nil {
 			t.Stop()
 		}
@@ -295,10 +296,11 @@ func (c *Channel) Dial(network, address string, init func(*pipeline.Pipeline) er
 			closed(ch)
 		}
 	}
+	m := c.more()
 	dc := &transport.DialConfig{Network: network, Address: address}
 	var d *dialing
 	done := func(ch *Channel, err error) {
-		c.dials = slices.DeleteFunc(c.dials, func(o *dialing) bool { return o == d })
+		m.dials = slices.DeleteFunc(m.dials, func(o *dialing) bool { return o == d })
 		switch {
 		case err == nil && cfg.Dialed != nil:
 			closed = cfg.Dialed(ch)
@@ -307,6 +309,6 @@ func (c *Channel) Dial(network, address string, init func(*pipeline.Pipeline) er
 		}
 	}
 	d = &dialing{cancel: Dial(c.loop, dc, &cfg, done)}
-	c.dials = append(c.dials, d)
+	m.dials = append(m.dials, d)
 	return nil
 }

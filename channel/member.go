@@ -48,6 +48,7 @@ func (m member) EndTurn() {
 	c.progressClose()
 	c.out.detachUnsent()
 	c.publish()
+	c.rest()
 }
 
 // RunNode does what was posted to the channel.

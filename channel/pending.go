@@ -3,7 +3,6 @@ package channel
 import (
 	"fmt"
 
-	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/internal/invariants"
 	"github.com/weirnet/weir/pipeline"
 )
@@ -44,16 +43,18 @@ func (c *Channel) Hold(n int) {
 // Writable tells whether pending is below the watermarks and the channel takes writes.
 func (c *Channel) Writable() bool {
 	c.measure() // encoders append to the tail block without telling
-	return !c.out.level.High() && c.Open() && !c.finWanted
+	return !c.out.high && c.Open() && !c.finWanted
 }
 
 // measure brings the level in line with what is pending.
 func (c *Channel) measure() {
-	switch c.out.level.Set(c.Pending()) {
-	case flow.Rose:
-		c.out.dipped = true
+	o := &c.out
+	switch p := c.Pending(); {
+	case !o.high && p > c.cfg.WriteHighBytes:
+		o.high, o.dipped = true, true
 		c.dirty()
-	case flow.Fell:
+	case o.high && p < c.cfg.WriteLowBytes:
+		o.high = false
 		c.dirty()
 	}
 }
@@ -87,6 +88,7 @@ func (c *Channel) tellPending() {
 // Flushed calls fn from the loop when the kernel has taken all that is queued now, or with the error that prevents it.
 func (c *Channel) Flushed(fn func(error)) {
 	o := &c.out
+	c.open()
 	at := o.queued
 	if o.tail != nil {
 		at += uint64(o.tail.Len())
@@ -105,7 +107,7 @@ func (c *Channel) runFlushed() {
 		o.waits = o.waits[1:]
 		fn(nil)
 	}
-	if len(o.waits) == 0 {
+	if len(o.waits) == 0 && cap(o.waits) > 0 {
 		o.waits = nil
 	}
 }
@@ -130,8 +132,8 @@ func (c *Channel) closedError() error {
 	switch {
 	case c.cause != nil:
 		return fmt.Errorf("%w: %w", pipeline.ErrClosed, c.cause)
-	case c.out.failed != nil:
-		return fmt.Errorf("%w: %w", pipeline.ErrClosed, c.out.failed)
+	case c.out.failed:
+		return fmt.Errorf("%w: %w", pipeline.ErrClosed, c.rare.failed)
 	}
 	return pipeline.ErrClosed
 }

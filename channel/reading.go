@@ -2,8 +2,8 @@ package channel
 
 import (
 	"errors"
-	"fmt"
 	"io"
+	"syscall"
 
 	"github.com/weirnet/weir/buffer"
 	"github.com/weirnet/weir/loop"
@@ -12,13 +12,11 @@ import (
 
 // reading is the read side of a channel. It belongs to the channel's loop.
 type reading struct {
-	stash []*buffer.Buf // received while reading was paused; bounded by the grant
-	end   error         // what ended the input, not yet told: io.EOF or an error
+	*held // settings.none while nothing is held back
 
-	armedLimit int // of the receive in flight
-	armedGot   int // bytes it delivered
-	debt       int // bytes received above a grant; the next grants pay them
-	discarded  int // input thrown away while closing, bytes
+	armedLimit int32 // of the receive in flight
+	armedGot   int32 // bytes it delivered
+	debt       int32 // bytes received above a grant; the next grants pay them
 
 	armed     bool // a Recv is in flight
 	canceling bool // and a Cancel for it
@@ -28,6 +26,24 @@ type reading struct {
 	noGrant   bool // the last grant was nothing
 	closed    bool // EOF was told to the handlers
 	counting  bool // the deadline for a peer that has gone runs
+}
+
+// held is input that the handlers did not get, or not yet. Few channels have any.
+type held struct {
+	stash     []*buffer.Buf // received while reading was paused; bounded by the grant
+	end       error         // what ended the input, not yet told: io.EOF or an error
+	discarded int           // input thrown away while closing, bytes
+}
+
+// maxGrantBytes bounds a receive, which the kernel takes as a 32-bit number.
+const maxGrantBytes = 1 << 30
+
+// hold makes the channel's held one that can be written to.
+func (c *Channel) hold() *held {
+	if c.in.held == &c.cfg.none {
+		c.in.held = &held{}
+	}
+	return c.in.held
 }
 
 // StopReading makes pausing work at once: what completes from now on is stashed, and the receive is cancelled at the end
@@ -48,8 +64,8 @@ func (c *Channel) GrantChanged() {
 	}
 }
 
-// held tells whether input must wait: paused, or something older waits.
-func (c *Channel) held() bool {
+// mustWait tells whether input must wait: paused, or something older waits.
+func (c *Channel) mustWait() bool {
 	return c.resumeDue || len(c.in.stash) > 0 || !c.pipe.Reading()
 }
 
@@ -63,9 +79,10 @@ func (c *Channel) completeRecv(cp *transport.Completion) {
 		return
 	}
 	if cp.N > 0 {
-		in.armedGot += cp.N
-		if c.held() {
-			in.stash = append(in.stash, cp.Buf.Retain())
+		in.armedGot += int32(cp.N)
+		if c.mustWait() {
+			h := c.hold()
+			h.stash = append(h.stash, cp.Buf.Retain())
 		} else {
 			c.pipe.FireRead(cp.Buf)
 			c.pipe.FireReadComplete()
@@ -79,8 +96,8 @@ func (c *Channel) completeRecv(cp *transport.Completion) {
 	}
 	switch {
 	case cp.Err == nil, errors.Is(cp.Err, transport.ErrCanceled):
-	case c.held():
-		in.end = cp.Err
+	case c.mustWait():
+		c.hold().end = cp.Err
 	default:
 		c.endInput(cp.Err)
 	}
@@ -95,7 +112,7 @@ func (c *Channel) settleReading() {
 		return
 	}
 	c.settleDeadline()
-	if !in.closed && in.end == nil && !c.held() && !in.noGrant {
+	if !in.closed && in.end == nil && !c.mustWait() && !in.noGrant {
 		if in.armed {
 			return // also while it is being cancelled: its last completion comes here again
 		}
@@ -121,8 +138,9 @@ func (c *Channel) settleReading() {
 func (c *Channel) armRecv() {
 	in := &c.in
 	n, retry := c.pipe.ReadGrant()
-	pay := min(n, in.debt)
-	in.debt -= pay
+	n = min(n, maxGrantBytes)
+	pay := min(n, int(in.debt))
+	in.debt -= int32(pay)
 	n -= pay
 	if n <= 0 {
 		if retry <= 0 && pay > 0 {
@@ -131,7 +149,7 @@ func (c *Channel) armRecv() {
 		}
 		in.noGrant = true
 		if retry > 0 {
-			c.deadline(func(d *deadlines) **loop.Timer { return &d.grant }, c.GrantChanged).Reset(retry)
+			c.deadline(func(m *more) **loop.Timer { return &m.grant }, c.GrantChanged).Reset(retry)
 		}
 		return
 	}
@@ -140,7 +158,7 @@ func (c *Channel) armRecv() {
 		c.loop.Submit(transport.Op{Kind: transport.Cancel, Token: c.token(transport.Cancel), Target: c.token(transport.WatchClose)})
 	}
 	in.armed = true
-	in.armedLimit, in.armedGot = n, 0
+	in.armedLimit, in.armedGot = int32(n), 0
 	c.loop.Submit(transport.Op{Kind: transport.Recv, Token: c.token(transport.Recv), Handle: c.hnd, Limit: n})
 }
 
@@ -159,15 +177,15 @@ func (c *Channel) resume() {
 		in.stash = in.stash[1:]
 		b.Release()
 	}
-	if len(in.stash) == 0 {
-		in.stash = nil
+	if len(in.stash) == 0 && in.end == nil {
+		in.held = &c.cfg.none // from open to active nothing is discarded
 	}
 	if delivered {
 		c.pipe.FireReadComplete()
 	}
-	if in.end != nil && !c.held() && c.state == stateActive {
+	if in.end != nil && !c.mustWait() && c.state == stateActive {
 		end := in.end
-		in.end = nil
+		in.held = &c.cfg.none
 		c.endInput(end)
 	}
 	c.settleReading()
@@ -175,12 +193,13 @@ func (c *Channel) resume() {
 
 // endInput tells the handlers that the peer has finished sending, or closes after an error.
 func (c *Channel) endInput(err error) {
-	if c.out.failed != nil {
-		c.Abort(c.out.failed)
+	if c.out.failed {
+		c.Abort(c.rare.failed)
 		return
 	}
 	if !errors.Is(err, io.EOF) {
-		c.Abort(fmt.Errorf("channel: receive: %w", err))
+		c.broken = errors.Is(err, syscall.ECONNRESET)
+		c.Abort(&opError{"receive", err})
 		return
 	}
 	c.in.closed = true
@@ -200,7 +219,7 @@ func (c *Channel) completeWatch(cp *transport.Completion) {
 	}
 	if cp.Err != nil {
 		if !errors.Is(cp.Err, transport.ErrCanceled) {
-			c.Abort(fmt.Errorf("channel: watch: %w", cp.Err))
+			c.Abort(&opError{"watch", cp.Err})
 			return
 		}
 		c.settleReading()
@@ -220,12 +239,12 @@ func (c *Channel) completeWatch(cp *transport.Completion) {
 // settleDeadline runs the clock while data, or the end, of a peer that has gone waits for reading to be resumed.
 func (c *Channel) settleDeadline() {
 	in := &c.in
-	waits := !in.closed && (in.peerGone || in.end != nil) && c.held()
+	waits := !in.closed && (in.peerGone || in.end != nil) && c.mustWait()
 	if waits == in.counting {
 		return
 	}
 	in.counting = waits
-	t := c.deadline(func(d *deadlines) **loop.Timer { return &d.paused }, func() {
+	t := c.deadline(func(m *more) **loop.Timer { return &m.paused }, func() {
 		if c.state == stateActive { // a close has its own
 			c.Abort(ErrPausedClose)
 		}
@@ -239,18 +258,18 @@ func (c *Channel) settleDeadline() {
 
 // discard throws away input while closing.
 func (c *Channel) discard(cp *transport.Completion) {
-	in := &c.in
-	in.discarded += cp.N
+	h := c.hold()
+	h.discarded += cp.N
 	if !cp.More && cp.Err != nil && !errors.Is(cp.Err, transport.ErrCanceled) {
-		in.end = cp.Err
+		h.end = cp.Err
 	}
 	c.dirty()
 }
 
 // dropInput releases what was held back.
-func (r *reading) dropInput() {
-	for _, b := range r.stash {
+func (c *Channel) dropInput() {
+	for _, b := range c.in.stash {
 		b.Release()
 	}
-	r.stash = nil
+	c.in.held = &c.cfg.none
 }

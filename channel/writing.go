@@ -7,7 +7,6 @@ import (
 	"syscall"
 
 	"github.com/weirnet/weir/buffer"
-	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/loop"
 	"github.com/weirnet/weir/pipeline"
 	"github.com/weirnet/weir/transport"
@@ -28,6 +27,8 @@ const (
 	maxStallBytes = 256 << 10 // once the peer is slow
 	// keepItems is up to how many entries the queue's array is kept while it is empty.
 	keepItems = 64
+	// maxSpare is how many empty queues are kept for the channels of a listener on one loop.
+	maxSpare = 256
 )
 
 // item is an entry of the write queue: a Buf, or a file region when buf is nil.
@@ -49,34 +50,70 @@ type flushed struct {
 	fn func(error)
 }
 
-// writing is the write side of a channel: a queue of blocks, of which the last may be open for appending. It belongs to
-// the channel's loop.
+// writing is the write side of a channel. It belongs to the channel's loop.
 type writing struct {
+	*queue // settings.empty while there is nothing in it
+
+	pending int // sum of the charges, and Hold
+	holding int // of it, Hold
+
+	accepted bool // what is being written was measured against the limit when it was posted
+	high     bool // Pending is above the watermarks, with hysteresis
+	failed   bool // nothing can be sent any more; rare.failed says why
+	sending  bool
+	stalled  bool // the peer was slow since the queue was last empty
+	flush    bool // the end of this turn is to flush
+	flushed  bool // the flush has come through the flush handlers
+	told     bool // what the handlers know of Writable
+	dipped   bool // Writable has been false since
+}
+
+// queue is what is queued: blocks, of which the last may be open for appending, and who waits for them. Most channels have
+// nothing queued most of the time, so those of a listener on a loop share a few.
+type queue struct {
 	items  []item // not yet completely sent; those of the flight first
 	tail   *buffer.Buf
 	flight []*buffer.Buf // what the Send in flight borrows
 	inAir  int           // how many items that is
 	fresh  int           // items from here on may hold lent blocks and must not outlive the turn unsent
+	files  int           // charges of file regions, which are no memory: they do not count against MaxPendingBytes
 
-	head   uint64 // position in the stream of the first entry
-	sent   uint64 // position of what the kernel has taken
-	queued uint64 // position behind what is sealed
+	// Positions in the stream, counted from where the queue was last empty.
+	head   uint64 // of the first entry
+	sent   uint64 // of what the kernel has taken
+	queued uint64 // behind what is sealed
 	waits  []flushed
+}
 
-	level   flow.Level // of Pending, between the watermarks
-	pending int        // sum of the charges, and Hold
-	holding int        // of it, Hold
-	files   int        // of it, file regions, which are no memory: they do not count against MaxPendingBytes
+// idle tells whether there is nothing in the queue and nobody waits for it.
+func (q *queue) idle() bool { return len(q.items) == 0 && len(q.waits) == 0 && q.inAir == 0 }
 
-	accepted bool // what is being written was measured against the limit when it was posted
+// open makes the queue one that can be added to.
+func (c *Channel) open() {
+	s := c.cfg
+	if c.out.queue != &s.empty {
+		return
+	}
+	last := len(s.spare) - 1
+	if last < 0 {
+		c.out.queue = &queue{}
+		return
+	}
+	c.out.queue = s.spare[last]
+	s.spare = s.spare[:last]
+}
 
-	failed  error // why nothing can be sent any more
-	sending bool
-	stalled bool // the peer was slow since the queue was last empty
-	flush   bool // the end of this turn is to flush
-	flushed bool // the flush has come through the flush handlers
-	told    bool // what the handlers know of Writable
-	dipped  bool // Writable has been false since
+// rest gives an idle queue to whoever has something to send next.
+func (c *Channel) rest() {
+	q, s := c.out.queue, c.cfg
+	if q == &s.empty || c.out.sending || !q.idle() {
+		return
+	}
+	c.out.queue = &s.empty
+	if len(s.spare) < maxSpare {
+		q.head, q.sent, q.queued, q.fresh = 0, 0, 0, 0
+		s.spare = append(s.spare, q)
+	}
 }
 
 // Write queues msg at the head of the pipeline. A *buffer.Buf is retained: takes its own reference, the caller keeps its
@@ -196,7 +233,7 @@ func (c *Channel) Tail(n int) *buffer.Buf {
 
 // writable answers why nothing may be written, or nil.
 func (c *Channel) writable() error {
-	if !c.Open() || c.finWanted || c.out.failed != nil {
+	if !c.Open() || c.finWanted || c.out.failed {
 		return c.closedError()
 	}
 	return nil
@@ -219,6 +256,7 @@ func (c *Channel) admit() error {
 // push appends an entry and charges it. Neighbours in the same block are charged once.
 func (c *Channel) push(it item) {
 	o := &c.out
+	c.open()
 	if it.region != nil {
 		o.countFile(&it, it.region.file.Length)
 	}
@@ -252,6 +290,7 @@ func (c *Channel) seal() {
 		o.pending -= o.items[last].charge
 		o.items[last] = item{}
 		o.items = o.items[:last]
+		o.fresh = min(o.fresh, last)
 		o.tail.Release()
 	}
 	o.tail = nil
@@ -296,7 +335,7 @@ func (c *Channel) Dirty() {
 // startSend sends what is queued. With now, a transport that can do it at once may, without a completion.
 func (c *Channel) startSend(now bool) {
 	o := &c.out
-	if o.sending || c.closeSent || c.state == stateOpen || o.failed != nil {
+	if o.sending || c.closeSent || c.state == stateOpen || o.failed {
 		return
 	}
 	c.seal()
@@ -376,13 +415,14 @@ func (c *Channel) endSend(err error) {
 	case c.closeSent:
 		return
 	default:
-		c.failSend(fmt.Errorf("channel: send: %w", err))
+		c.failSend(&opError{"send", err})
 		return
 	}
 	c.measure()
 	if c.state == stateActive || c.state == stateClosing {
 		c.startSend(false) // by an operation: what others have to send comes in between
 	}
+	c.rest()
 }
 
 // failSend deals with a send that failed. When the connection broke, only the write side ends: what the peer sent before
@@ -394,10 +434,11 @@ func (c *Channel) failSend(err error) {
 		c.Abort(err)
 		return
 	}
-	c.out.failed = err
+	c.out.failed = true
+	c.more().failed = err
 	c.dropOutput()
 	c.failFlushed()
-	c.deadline(func(d *deadlines) **loop.Timer { return &d.closing }, func() { c.Abort(err) }).Reset(c.cfg.CloseTimeout)
+	c.deadline(func(m *more) **loop.Timer { return &m.closing }, func() { c.Abort(err) }).Reset(c.cfg.CloseTimeout)
 	c.dirty()
 }
 
@@ -475,6 +516,9 @@ func (o *writing) shift(n int) {
 // detachUnsent gives what stays queued past this turn memory of its own: a block lent by the transport leaves it or is
 // copied out of, so that a stalled peer starves nobody; what a slow peer keeps waiting is shrunk.
 func (o *writing) detachUnsent() {
+	if len(o.items) == 0 {
+		return
+	}
 	for i := max(o.fresh, o.inAir); i < len(o.items); i++ {
 		it := &o.items[i]
 		if it.buf == nil || it.buf == o.tail {
