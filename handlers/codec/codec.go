@@ -56,7 +56,7 @@ func (e *TooLongError) Unwrap() error { return ErrFrameTooLong }
 type Decoder[M any] interface {
 	// Decode borrows in, which is not empty, until return. It answers the first message and the number of bytes it took,
 	// n > 0; m may alias in and the decoder's own memory, and is valid until the caller has used it and before the next
-	// call. The next call's in begins behind what was taken.
+	// call. The next call's in begins behind what was taken and has at least the bytes that were there already.
 	//
 	// With ErrShort nothing is taken, and in of the next call begins with the same bytes and has more of them, so that a
 	// decoder may remember how far it has looked. n is then how many bytes in must have before asking again makes sense,

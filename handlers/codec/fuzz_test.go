@@ -202,3 +202,86 @@ func FuzzLengthField(f *testing.F) {
 	)
 	fuzzFormats(f, formats)
 }
+
+func delimiterFormat(cfg DelimiterConfig) format {
+	naive := func(in []byte) (events []string) {
+	frames:
+		for len(in) > 0 {
+			for i := range in {
+				for _, d := range cfg.Delimiters {
+					if !bytes.HasPrefix(in[i:], d) {
+						continue
+					}
+					switch {
+					case i > cfg.MaxBytes:
+						events = append(events, errorText(tooLong(0, cfg.MaxBytes)))
+					case cfg.KeepEnd:
+						events = append(events, string(in[:i+len(d)]))
+					default:
+						events = append(events, string(in[:i]))
+					}
+					in = in[i+len(d):]
+					continue frames
+				}
+			}
+			switch {
+			case len(in) > cfg.MaxBytes:
+				return append(events, errorText(tooLong(0, cfg.MaxBytes)))
+			case cfg.FinalFrame:
+				return append(events, string(in))
+			}
+			return append(events, truncated(len(in)))
+		}
+		return events
+	}
+	return format{
+		name: fmt.Sprintf("%+v", cfg), naive: naive,
+		split: func() Splitter { return mustSplit(SplitDelimiter(cfg)) },
+		seeds: []string{"01abcd02ab03abcd", "aab\nabcabcd", "x\r\ny\nz\r", "123456789012\r\nab1", "abc\nXab"},
+	}
+}
+
+func FuzzDelimiter(f *testing.F) {
+	marks := func(s ...string) (d [][]byte) {
+		for _, m := range s {
+			d = append(d, []byte(m))
+		}
+		return d
+	}
+	fuzzFormats(f, []format{
+		delimiterFormat(DelimiterConfig{Delimiters: marks("\r\n", "\n"), MaxBytes: 8}),
+		delimiterFormat(DelimiterConfig{Delimiters: marks("abcd", "ab", "bc\nX"), MaxBytes: 6, KeepEnd: true, FinalFrame: true}),
+		delimiterFormat(DelimiterConfig{Delimiters: marks("ab", "abcd", "aa"), MaxBytes: 4, FailSlow: true}),
+	})
+}
+
+func varintFormat(cfg Varint32Config) format {
+	naive := func(in []byte) (events []string) {
+		for len(in) > 0 {
+			length, n := binary.Uvarint(in[:min(len(in), maxVarint32Bytes)])
+			switch {
+			case n > 0 && length > 1<<32-1 || n == 0 && len(in) >= maxVarint32Bytes:
+				return append(events, errorText(badFrame("a length of more than 32 bits: % x", in[:maxVarint32Bytes])))
+			case n == 0:
+				return append(events, truncated(len(in)))
+			case length > uint64(cfg.MaxBytes):
+				events = append(events, errorText(tooLong(int64(length), cfg.MaxBytes)))
+				in = in[min(uint64(len(in)), length+uint64(n)):]
+				continue
+			case uint64(len(in)-n) < length:
+				return append(events, truncated(len(in)))
+			}
+			events, in = append(events, string(in[n:n+int(length)])), in[n+int(length):]
+		}
+		return events
+	}
+	return format{
+		name: fmt.Sprintf("%+v", cfg), naive: naive,
+		split: func() Splitter { return mustSplit(SplitVarint32(cfg)) },
+		seeds: []string{"\x00\x01A\x81\x00A", "\x80\x80\x80\x80\x80", "\x80\x80\x80\x80\x01", "\x80\x01" + string(make([]byte, 128)) + "\x02ab", "\xff\xff\xff\xff\x1f"},
+	}
+}
+
+func FuzzVarint32(f *testing.F) {
+	fuzzFormats(f, []format{varintFormat(Varint32Config{MaxBytes: 20}), varintFormat(Varint32Config{MaxBytes: 200, FailSlow: true})})
+}
