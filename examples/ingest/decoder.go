@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/weirnet/weir/examples/ingest/internal/decode"
@@ -20,8 +21,8 @@ type decoder struct {
 }
 
 // newDecoder answers the handler around a decoder.
-func newDecoder(l *listener) (*offload.Handler[*batch, *batch, *batch], error) {
-	d := &decoder{listener: l}
+func newDecoder(l *listener, from net.Addr) (*offload.Handler[*batch, *batch, *batch], error) {
+	d := &decoder{listener: l, from: from.String()}
 	return offload.New(l.pool, offload.Config[*batch, *batch, *batch]{
 		Detach: d.detach, Work: d.work, Done: d.done, MaxInFlight: l.maxInFlight,
 	})

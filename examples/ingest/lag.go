@@ -28,8 +28,8 @@ func newLag() *lag {
 	return &lag{done: make(chan struct{}), all: hdrhistogram.New(1, lagAtMost, 3), piece: hdrhistogram.New(1, lagAtMost, 3)}
 }
 
-// run asks each loop again and again until stop.
-func (l *lag) run(group *loop.Group) {
+// run asks each loop again and again until stop. group answers nil until the loops have been started.
+func (l *lag) run(group func() *loop.Group) {
 	tick := time.NewTicker(lagEvery)
 	defer tick.Stop()
 	for {
@@ -38,9 +38,10 @@ func (l *lag) run(group *loop.Group) {
 			return
 		case <-tick.C:
 		}
-		for i := range group.Len() {
+		loops := group()
+		for i := 0; loops != nil && i < loops.Len(); i++ {
 			asked := time.Now()
-			_ = group.Loop(i).Execute(func() { l.record(time.Since(asked)) }) // a full queue shows in Stats.Refused
+			_ = loops.Loop(i).Execute(func() { l.record(time.Since(asked)) }) // a full queue shows in Stats.Refused
 		}
 	}
 }

@@ -79,7 +79,7 @@ func (s *server) tell(ctx context.Context, p *printer, began time.Time) {
 		defer ticker.Stop()
 		ticks = ticker.C
 	}
-	go s.lag.run(s.weir.Group())
+	go s.lag.run(s.weir.Group)
 	for {
 		select {
 		case <-ctx.Done():

@@ -20,15 +20,20 @@ func (l *listener) addHandlers(p *pipeline.Pipeline) error {
 		return err
 	}
 	// Frames become lines of JSON on the goroutines of a pool, and go on into the sink's queue from the loop, in order.
-	decoder, err := newDecoder(l)
+	decoder, err := newDecoder(l, p.Tail().RemoteAddr())
 	if err != nil {
 		return err
 	}
-	return errors.Join(
+	err = errors.Join(
 		p.AddLast("watermark", level),
 		p.AddLast("leave", l.newLeave()), // on shutdown, reads what has come
 		p.AddLast("framer", framer),
-		p.AddLast("gate", watermark.NewDropGate(level)), // drops whole frames, where loss is allowed
+	)
+	if l.lossy { // reading goes on; whole frames are dropped, and counted
+		err = errors.Join(err, p.AddLast("gate", watermark.NewDropGate(level)))
+	}
+	return errors.Join(
+		err,
 		p.AddLast("gather", &gather{batches: l.batches, maxBytes: l.batchBytes}), // the frames of a read travel together
 		p.AddLast("decoder", decoder),
 		p.AddLast("client", &client{listener: l}), // counts, and says why it ended

@@ -47,6 +47,10 @@ func TestFramesBecomeLines(t *testing.T) {
 			`"format":"syslog3164","facility":4,"severity":2,"time":"` + year + `-10-11T22:14:15Z","host":"host","app":"su","process":"7","message":"no way"`,
 		},
 		{
+			NewSyslog(nil), "<191>2026-11-30T05:16:29.062658+01:00 host load: m",
+			`"format":"syslog3164","facility":23,"severity":7,"time":"2026-11-30T05:16:29.062658+01:00","host":"host","app":"load","message":"m"`,
+		},
+		{
 			NewSyslog(time.FixedZone("", 3600)), "<34>Oct  1 22:14:15 host su: no",
 			`"format":"syslog3164","facility":4,"severity":2,"time":"` + year + `-10-01T22:14:15+01:00","host":"host","app":"su","message":"no"`,
 		},

@@ -1,6 +1,7 @@
 package decode
 
 import (
+	"bytes"
 	"slices"
 	"strconv"
 	"sync"
@@ -57,14 +58,19 @@ func (s *Syslog) Append(dst, frame []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// isModern tells whether a version follows the priority: "<13>1 ".
+// isModern tells whether a version of one to three digits and a space follow the priority: "<13>1 ". A message of RFC 3164
+// with a time of RFC 3339 has digits there, too: "<13>2026-01-02T03:04:05Z ".
 func isModern(frame []byte) bool {
-	for i := 0; i < len(frame) && i < len("<191>1"); i++ {
-		if frame[i] == '>' {
-			return i+2 < len(frame) && frame[i+1] >= '1' && frame[i+1] <= '9' && (frame[i+2] == ' ' || frame[i+2] >= '0' && frame[i+2] <= '9')
-		}
+	end := bytes.IndexByte(frame[:min(len(frame), len("<191>"))], '>')
+	if end < 0 {
+		return false
 	}
-	return false
+	version := frame[end+1:]
+	digits := 0
+	for digits < len(version) && version[digits] >= '0' && version[digits] <= '9' {
+		digits++
+	}
+	return digits >= 1 && digits <= 3 && digits < len(version) && version[digits] == ' '
 }
 
 func appendBase(dst []byte, b *syslog.Base) []byte {

@@ -25,6 +25,8 @@ type Client struct {
 	BatchBytes int
 	// SendBufferBytes is SO_SNDBUF; zero leaves it.
 	SendBufferBytes int
+	// Connected, when set, gets the connection before anything is sent.
+	Connected func(net.Conn)
 
 	sent atomic.Uint64
 }
@@ -43,6 +45,9 @@ func (c *Client) Run(ctx context.Context) error {
 		if err := conn.(*net.TCPConn).SetWriteBuffer(c.SendBufferBytes); err != nil {
 			return err
 		}
+	}
+	if c.Connected != nil {
+		c.Connected(conn)
 	}
 	batchBytes := c.BatchBytes
 	if batchBytes == 0 {
