@@ -106,9 +106,6 @@ type Loop struct {
 	inTurn   bool
 	rawPlace bool // see takeRawPlace
 
-	unyielded int           // see yield
-	yielded   time.Duration // when the loop last let Go's scheduler have a look
-
 	slots      []slot
 	freeSlot   uint32 // head of the list of free slots; 0: none
 	maxSlots   int

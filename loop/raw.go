@@ -3,12 +3,6 @@ package loop
 import (
 	"runtime"
 	"sync/atomic"
-	"time"
-)
-
-const (
-	yieldEvery = 4 * time.Millisecond
-	yieldLook  = 64 // turns and what is done in them between two looks at the clock
 )
 
 // rawPlaces counts the loops of the process that wait raw. A raw wait is a system call that Go's scheduler does not know
@@ -43,23 +37,5 @@ func (l *Loop) giveRawPlace() {
 	if l.rawPlace {
 		l.rawPlace = false
 		rawPlaces.Add(-1)
-	}
-}
-
-// yield lets Go's scheduler have a look every few milliseconds at which a loop has waited raw: a P that goes on without the
-// scheduler for 10 ms (forcePreemptNS of Go's runtime) is preempted by a signal, and each time the runtime's monitor begins to look
-// every 20 µs anew, which together cost 3 to 4 % of a busy processor.
-func (l *Loop) yield(done int) {
-	if !l.rawPlace || l.clock == nil {
-		return
-	}
-	l.unyielded += 1 + done
-	if l.unyielded < yieldLook {
-		return
-	}
-	l.unyielded = 0
-	if now := l.clock.Clock(); now-l.yielded >= yieldEvery {
-		l.yielded = now
-		runtime.Gosched()
 	}
 }

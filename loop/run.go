@@ -45,9 +45,7 @@ func (l *Loop) run(opened func(error)) (err error) {
 		opened(err)
 	}
 	for err == nil && !l.stop.Load() {
-		var done int
-		done, err = l.runTurn(forever)
-		l.yield(done)
+		_, err = l.runTurn(forever)
 	}
 	returned = true
 	return err
