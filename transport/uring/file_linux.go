@@ -46,13 +46,13 @@ func (t *Transport) submitFile(s *slot, op *transport.Op) {
 		t.end(op.Token, transport.ErrBusy)
 		return
 	}
-	s.send.file = &fileSend{fd: int32(f.File.Fd()), offset: f.Offset, left: f.Length, source: f.File}
+	t.slots.sends(s).file = &fileSend{fd: int32(f.File.Fd()), offset: f.Offset, left: f.Length, source: f.File}
 	t.start(s, &s.send.operation, kindFill, op.Token)
 }
 
 // issueFile makes the entry for the next step. kindSend is not among them: what was read is sent like Bufs.
 func (t *Transport) issueFile(s *slot, k kind) bool {
-	o := &s.send
+	o := s.send
 	f := o.file
 	if o.stage != queued || f == nil {
 		return true
@@ -90,7 +90,7 @@ func (t *Transport) issueFile(s *slot, k kind) bool {
 
 // finishFile deals with the completion of a step.
 func (t *Transport) finishFile(s *slot, k kind, e *event) {
-	o := &s.send
+	o := s.send
 	f := o.file
 	if o.stage != armed || f == nil || f.at != k {
 		t.stats.Stale++
@@ -125,7 +125,7 @@ func (t *Transport) finishFile(s *slot, k kind, e *event) {
 
 // failFile deals with a step that failed. A file that can not be spliced is read.
 func (t *Transport) failFile(s *slot, k kind, errno syscall.Errno) {
-	o := &s.send
+	o := s.send
 	switch {
 	case (errno == unix.EINTR || errno == unix.EAGAIN || errno == unix.ECANCELED && o.audited != 0) && t.goesOn(s, &o.operation):
 		t.queue(s, &o.operation, k)
@@ -140,7 +140,7 @@ func (t *Transport) failFile(s *slot, k kind, errno syscall.Errno) {
 
 // movePipe splices what is in the pipe into the socket, which is non-blocking.
 func (t *Transport) movePipe(s *slot) {
-	o := &s.send
+	o := s.send
 	f := o.file
 	for f.inPipe > 0 {
 		if !t.goesOn(s, &o.operation) {
@@ -179,7 +179,7 @@ func (t *Transport) sentCopy(s *slot) {
 }
 
 func (t *Transport) nextPiece(s *slot, k kind) {
-	o := &s.send
+	o := s.send
 	if o.file.left == 0 {
 		t.finishSending(s, nil)
 		return

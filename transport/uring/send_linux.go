@@ -33,17 +33,18 @@ func (t *Transport) submitSend(s *slot, op *transport.Op) {
 		t.end(op.Token, transport.ErrBusy)
 		return
 	}
-	s.send.bufs, s.send.noWait = op.Bufs, op.NoWait
+	o := t.slots.sends(s)
+	o.bufs, o.noWait = op.Bufs, op.NoWait
 	if op.NoWait {
 		t.urgent++
 	}
-	t.start(s, &s.send.operation, kindSend, op.Token)
+	t.start(s, &o.operation, kindSend, op.Token)
 }
 
 // issueSend makes the entry for what is left of a send. The first attempt must not wait and goes without a completion:
 // most sends are taken whole, and settle knows. What was not taken waits for room as an ordinary entry.
 func (t *Transport) issueSend(s *slot) bool {
-	o := &s.send
+	o := s.send
 	if o.stage != queued {
 		return true
 	}
@@ -73,7 +74,7 @@ func (t *Transport) issueSend(s *slot) bool {
 
 // prepareSend fills an entry with the Bufs that are left, as many as it takes.
 func (t *Transport) prepareSend(s *slot, flags uint32) bool {
-	o := &s.send
+	o := s.send
 	left := len(o.bufs) - o.next
 	var v []ring.Vector
 	var h *ring.MessageHeader
@@ -155,7 +156,7 @@ func (t *Transport) finishSend(e *event) {
 
 // sentBytes goes on with a send after n bytes of its entry were taken.
 func (t *Transport) sentBytes(s *slot, n int, errno syscall.Errno) {
-	o := &s.send
+	o := s.send
 	t.stats.Sent += uint64(n)
 	o.reported += n
 	short := o.stage == armed && n < o.chunk && (errno == 0 || errno == syscall.EAGAIN)
@@ -221,7 +222,7 @@ func (t *Transport) progress(o *sending) {
 
 // finishSending ends a Send or SendFile.
 func (t *Transport) finishSending(s *slot, err error) {
-	o := &s.send
+	o := s.send
 	c := transport.Completion{Token: o.token, N: o.reported, Err: err}
 	if o.noWait {
 		t.urgent--
@@ -229,7 +230,7 @@ func (t *Transport) finishSending(s *slot, err error) {
 	if o.file != nil {
 		o.file.drop(t)
 	}
-	*o = sending{}
+	t.slots.sent(s)
 	t.emit(c)
 	if s.fin {
 		t.closeWrite(s)

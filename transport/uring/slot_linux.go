@@ -100,7 +100,7 @@ type slot struct {
 	closing stage
 
 	recv  receive
-	send  sending
+	send  *sending // slots.idle while there is none
 	watch operation
 
 	finToken   transport.Token // CloseWrite's
@@ -136,6 +136,33 @@ type slots struct {
 	chunks []*[chunkSlots]slot
 	free   []uint32 // last in, first out
 	open   int
+
+	idle  sending    // of slots that send nothing; never written to
+	spare []*sending // last in, first out
+}
+
+// maxSpare is how many sendings are kept for later.
+const maxSpare = 1024
+
+// sends gives s a sending of its own.
+func (ss *slots) sends(s *slot) *sending {
+	if last := len(ss.spare) - 1; last >= 0 {
+		s.send = ss.spare[last]
+		ss.spare = ss.spare[:last]
+	} else {
+		s.send = &sending{}
+	}
+	return s.send
+}
+
+// sent takes it back.
+func (ss *slots) sent(s *slot) {
+	o := s.send
+	s.send = &ss.idle
+	*o = sending{}
+	if len(ss.spare) < maxSpare {
+		ss.spare = append(ss.spare, o)
+	}
 }
 
 // at answers the slot with an index that was handed out.
@@ -156,7 +183,7 @@ func (ss *slots) take(fd int, st state) *slot {
 		chunk := new([chunkSlots]slot)
 		ss.chunks = append(ss.chunks, chunk)
 		for i := chunkSlots - 1; i >= 0; i-- {
-			chunk[i] = slot{index: base + uint32(i), gen: 1, fd: -1}
+			chunk[i] = slot{index: base + uint32(i), gen: 1, fd: -1, send: &ss.idle}
 			ss.free = append(ss.free, base+uint32(i))
 		}
 	}
@@ -174,7 +201,7 @@ func (ss *slots) give(s *slot) {
 	if gen == 0 {
 		gen = 1
 	}
-	*s = slot{index: s.index, gen: gen, fd: -1}
+	*s = slot{index: s.index, gen: gen, fd: -1, send: &ss.idle}
 	ss.free = append(ss.free, s.index)
 	ss.open--
 }
