@@ -18,12 +18,12 @@ const (
 type Pipeline struct {
 	ch Channel
 
-	paused     uint64 // Contexts that pause reading, by index
-	unwritable uint64 // Contexts that make the channel unwritable, by index
-	used       uint64 // indexes taken
-	outs       []out  // open output of Contexts with a WriteHandler before them, oldest first
-	lastAge    uint32 // of outs
-	flight     uint32 // age of the one that is being written through; what is younger waits. noFlight: none is
+	paused     uint64          // Contexts that pause reading, by index
+	unwritable uint64          // Contexts that make the channel unwritable, by index
+	used       uint64          // indexes taken
+	outs       []out           // open output of Contexts with a WriteHandler before them, oldest first
+	lastAge    uint32          // of outs
+	flight     uint32          // age of the one that is being written through; what is younger waits. noFlight: none is
 	watch      *pendingWatches // nil until somebody watches
 	unhandled  uint64
 	kinds      kinds // of all handlers together
