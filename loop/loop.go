@@ -197,7 +197,7 @@ func (l *Loop) Submit(op transport.Op) {
 	}
 }
 
-// SendNow is Transport.SendNow. After the transport has failed or was closed it answers ErrNotNow: a Submit, and then the
+// SendNow is Transport.SendNow; it borrows bufs until return. After the transport has failed or was closed it answers ErrNotNow: a Submit, and then the
 // second Abort, tells.
 func (l *Loop) SendNow(h transport.Handle, bufs []*buffer.Buf) (int, error) {
 	if invariants.Enabled {

@@ -27,7 +27,7 @@ func (t *Transport) submitSend(s *socket, op *transport.Op) {
 	t.startSend(s, op)
 }
 
-// SendNow sends what the kernel takes at once, without an operation.
+// SendNow sends what the kernel takes at once, without an operation. It borrows bufs until return.
 func (t *Transport) SendNow(h transport.Handle, bufs []*buffer.Buf) (int, error) {
 	s := t.sockets.lookup(h)
 	switch {

@@ -97,7 +97,7 @@ func (e *endpoint) sendAtOnce(o *operation) error {
 	return err
 }
 
-// SendNow sends what there is room for, without an operation, where Config.SendNow says so.
+// SendNow sends what there is room for, without an operation, where Config.SendNow says so. It borrows bufs until return.
 func (t *Transport) SendNow(h transport.Handle, bufs []*buffer.Buf) (int, error) {
 	if !t.w.cfg.SendNow {
 		return 0, transport.ErrNotNow

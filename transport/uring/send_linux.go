@@ -19,7 +19,8 @@ const (
 	maxChunk = 1 << 30 // bytes of one entry: below MAX_RW_COUNT, write(2)
 )
 
-// SendNow is not for a ring: its sends go to the kernel with the next system call that is due anyway.
+// SendNow borrows bufs until return and does nothing: a ring's sends go to the kernel with the next system call that is due
+// anyway.
 func (t *Transport) SendNow(transport.Handle, []*buffer.Buf) (int, error) {
 	return 0, transport.ErrNotNow
 }
