@@ -5,6 +5,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/weirnet/weir/channel"
 	"github.com/weirnet/weir/handlers/codec"
 	"github.com/weirnet/weir/handlers/watermark"
 	"github.com/weirnet/weir/pipeline"
@@ -56,7 +57,8 @@ func (c *client) ErrorCaught(_ *pipeline.Context, err error) error {
 func (c *client) ChannelInactive(ctx *pipeline.Context) error {
 	c.listener.counters.open.Add(-1)
 	c.setHigh(false)
-	if cause := ctx.Cause(); cause != nil && !errors.Is(cause, syscall.ECONNRESET) {
+	// A reset is the client's affair; one that goes on sending when the server leaves is cut off.
+	if cause := ctx.Cause(); cause != nil && !errors.Is(cause, syscall.ECONNRESET) && !errors.Is(cause, channel.ErrCloseTimeout) {
 		c.listener.counters.failed.Add(1)
 		c.listener.logger.Warn("client closed", "protocol", c.listener.protocol.name, "from", ctx.RemoteAddr(), "error", cause)
 	}
