@@ -301,7 +301,7 @@ func (c *Channel) Flush() {
 	c.out.flushed = true
 	if c.state == stateActive {
 		c.startSend(true)
-		c.settleSent()
+		c.dirty() // for those who wait until less is pending: there may be no completion
 	}
 }
 
@@ -386,13 +386,7 @@ func (c *Channel) completeSend(cp *transport.Completion) {
 	if len(o.waits) > 0 {
 		c.runFlushed()
 	}
-	c.settleSent()
-}
-
-// settleSent makes EndTurn run when something may depend on what was sent.
-func (c *Channel) settleSent() {
-	o := &c.out
-	if len(o.items) > 0 || len(o.waits) > 0 || c.state != stateActive || c.finWanted || c.post != nil || o.dipped ||
+	if len(o.items) > 0 || c.state != stateActive || c.finWanted || c.post != nil || o.dipped ||
 		c.pipe.Writable() != o.told || c.pipe.WatchesPending(c.Pending()) {
 		c.dirty()
 	}

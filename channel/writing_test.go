@@ -1,6 +1,7 @@
 package channel_test
 
 import (
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -134,6 +135,33 @@ func TestFlushHandlerMayHoldTheFlushBack(t *testing.T) {
 	h.open = true
 	require.NoError(t, client.ctx.Close())
 	p.until("it arrived", func() bool { return server.got.String() == "kept" })
+}
+
+func TestAFlushInALaterTurnTellsThatLessIsPending(t *testing.T) {
+	for _, now := range []bool{false, true} {
+		p := newPair(t, sim.Config{SendNow: now})
+		server := &probe{}
+		p.listen(func() []any { return []any{server} })
+		h := &holdBack{}
+		client := &probe{}
+		p.dial(h, client)
+		p.until("active", func() bool { return server.active == 1 && client.active == 1 })
+		require.NoError(t, client.ctx.Write("kept"))
+		p.run(1e6)
+		var pending []int
+		client.ctx.WatchPending(0, math.MaxInt, func(ctx *pipeline.Context, n int) error {
+			pending = append(pending, n)
+			ctx.WatchPending(0, 0, nil)
+			return nil
+		})
+		p.run(1e6)
+		assert.Empty(t, pending, "it is still held back")
+		h.open = true
+		require.NoError(t, client.ctx.Flush())
+		p.run(1e6)
+		assert.Equal(t, []int{0}, pending, "SendNow %v", now)
+		assert.Equal(t, "kept", server.got.String())
+	}
 }
 
 func TestTaskThatPostsItselfDoesNotKeepTheChannelOpen(t *testing.T) {
