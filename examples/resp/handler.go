@@ -9,6 +9,9 @@ import (
 	"github.com/weirnet/weir/pipeline"
 )
 
+// checkBytes is after how many bytes of replies to one batch of requests the handler looks whether the client reads them.
+const checkBytes = 4 << 10
+
 // handler runs the requests of one client. It belongs to its channel's loop.
 type handler struct {
 	session *command.Session
@@ -21,15 +24,30 @@ var (
 	_ pipeline.RemovedHandler     = (*handler)(nil)
 )
 
-// ChannelRead answers a request. A client that does not read its replies gets no more of its requests read: what it has
+// ChannelRead answers requests. A client that does not read its replies gets no more of its requests read: what it has
 // sent already stays in the decoder and in the kernel, and its replies stay few.
 func (h *handler) ChannelRead(ctx *pipeline.Context, msg any) error {
-	request, ok := msg.(*resp.Command)
+	batch, ok := msg.(*resp.CommandBatch)
 	if !ok {
-		return fmt.Errorf("resp: %T is not a request", msg)
+		return fmt.Errorf("resp: %T is not a batch of requests", msg)
 	}
-	if h.session.Execute(request.Args, ctx.Out()) {
-		return ctx.Close()
+	out := ctx.Out()
+	for checked := out.Len(); ; {
+		request := batch.Next()
+		if request == nil {
+			break
+		}
+		if h.session.Execute(request.Args, out) {
+			return ctx.Close()
+		}
+		if out.Len()-checked < checkBytes {
+			continue
+		}
+		if !ctx.Writable() {
+			break
+		}
+		out = ctx.Out()
+		checked = out.Len()
 	}
 	if !ctx.Writable() {
 		ctx.Pause()

@@ -76,7 +76,7 @@ func newServer(transport weir.Kind, loops int) (*weir.Server, *store.Store, erro
 
 // addHandlers makes p the pipeline of one client.
 func addHandlers(p *pipeline.Pipeline, commands *command.Set) error {
-	decoder, err := resp.NewCommandDecoder(resp.Config{})
+	decoder, err := resp.NewCommandBatchDecoder(resp.Config{})
 	if err != nil {
 		return err
 	}

@@ -51,11 +51,18 @@ type parser[M any] interface {
 	trim()
 }
 
+// batch is the message that stands for several.
+type batch[M any] interface {
+	begin(first M) any
+	end()
+}
+
 // decoder cuts a stream of Bufs into messages. Messages that lie within one Buf are not copied; one that does not is put
 // together in a Buf of the decoder's own, of which no more is copied than it takes to find its end.
 type decoder[M any] struct {
 	parser  parser[M] // set by the constructor
 	maxHeld int       // set by the constructor
+	batch   batch[M]  // set by the constructor; nil: each message is handed on by itself
 
 	rest    *buffer.Buf // owned: received and not yet decoded; at its front is what the parser has begun with
 	ours    bool        // nobody else holds rest: it may grow
@@ -160,7 +167,7 @@ func (d *decoder[M]) messages(ctx *pipeline.Context) error {
 		}
 		d.off += n
 		if !d.parser.empty(m) {
-			ctx.FireRead(m)
+			d.fire(ctx, m)
 		}
 	}
 	return nil
@@ -186,10 +193,20 @@ func (d *decoder[M]) messagesInRest(ctx *pipeline.Context) error {
 		}
 		d.take(n)
 		if !d.parser.empty(m) {
-			ctx.FireRead(m)
+			d.fire(ctx, m)
 		}
 	}
 	return nil
+}
+
+// fire hands on a message, or a batch that begins with it.
+func (d *decoder[M]) fire(ctx *pipeline.Context, m M) {
+	if d.batch == nil {
+		ctx.FireRead(m)
+		return
+	}
+	ctx.FireRead(d.batch.begin(m))
+	d.batch.end()
 }
 
 func (d *decoder[M]) leaveRest() {

@@ -17,12 +17,15 @@ var ErrConfig = errors.New("command: bad config")
 // maxNameBytes is longer than any command's name.
 const maxNameBytes = 16
 
+// namePlaces is a power of two, some times the number of commands.
+const namePlaces = 256
+
 // Set is the table of commands over a store. Any goroutine may use it; it does not change.
 type Set struct {
-	store    *store.Store
-	commands map[string]*command
-	list     []*command
-	started  int64 // milliseconds since 1970
+	store   *store.Store
+	list    []*command
+	places  [namePlaces]*command // each at the hash of its name or, where that is taken, behind
+	started int64                // milliseconds since 1970
 
 	sessions atomic.Int64
 }
@@ -45,13 +48,12 @@ func New(st *store.Store) (*Set, error) {
 	if st == nil {
 		return nil, ErrConfig
 	}
-	set := &Set{store: st, commands: make(map[string]*command), started: st.Now()}
+	set := &Set{store: st, started: st.Now()}
 	for _, group := range [][]command{
 		connectionCommands(), stringCommands(), keyCommands(), listCommands(), setCommands(), hashCommands(), serverCommands(),
 	} {
 		for i := range group {
-			set.commands[group[i].name] = &group[i]
-			set.list = append(set.list, &group[i])
+			set.add(&group[i])
 		}
 	}
 	return set, nil
@@ -96,19 +98,35 @@ func (s *Session) Execute(args [][]byte, out *buffer.Buf) (quit bool) {
 	return s.quit
 }
 
-// lookup finds a command, whatever the case of its name.
+// add enters a command, for New.
+func (s *Set) add(c *command) {
+	s.list = append(s.list, c)
+	i := nameHash([]byte(c.name))
+	for s.places[i] != nil {
+		i = (i + 1) % namePlaces
+	}
+	s.places[i] = c
+}
+
+// lookup finds a command, whatever the case of its name. Every request does this: it is cheaper than a map of strings.
 func (s *Set) lookup(name []byte) *command {
-	var lower [maxNameBytes]byte
-	if len(name) > len(lower) {
+	if len(name) > maxNameBytes {
 		return nil
 	}
-	for i, c := range name {
-		if c >= 'A' && c <= 'Z' {
-			c += 'a' - 'A'
+	for i := nameHash(name); ; i = (i + 1) % namePlaces {
+		if c := s.places[i]; c == nil || is(name, c.name) {
+			return c
 		}
-		lower[i] = c
 	}
-	return s.commands[string(lower[:len(name)])]
+}
+
+// nameHash is the same for a name in upper and in lower case.
+func nameHash(name []byte) uint {
+	h := uint(len(name))
+	for _, c := range name {
+		h = h*31 + uint(c|0x20)
+	}
+	return h % namePlaces
 }
 
 // is tells whether an argument is a word, whatever its case. word is in lower case.

@@ -36,8 +36,8 @@ type setOptions struct {
 
 func get(s *Session) {
 	sh := s.db.Lock(s.args[1])
-	defer sh.Unlock()
 	s.getFrom(sh)
+	sh.Unlock()
 }
 
 // getFrom answers the string under args[1]. False: something else lies there, which has been answered.
