@@ -35,7 +35,11 @@ func initFor(o *serve.Options) (func(*pipeline.Pipeline) error, error) {
 		return func(p *pipeline.Pipeline) error { return p.AddLast("echo", echo{}) }, nil
 	case serve.Frames:
 		return func(p *pipeline.Pipeline) error {
-			if err := p.AddLast("decoder", &decoder{}); err != nil {
+			decoder, err := newDecoder()
+			if err != nil {
+				return err
+			}
+			if err := p.AddLast("decoder", decoder); err != nil {
 				return err
 			}
 			return p.AddLast("answer", &answer{})
