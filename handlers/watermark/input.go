@@ -1,0 +1,53 @@
+package watermark
+
+import "github.com/weirnet/weir/flow"
+
+// Input is a level of the same loop that a Handler watches beside its own: a flow.Level of a queue, or what is pending on the
+// other side of a proxy. While it is high, so is the Handler. It belongs to the Handler's loop.
+type Input struct {
+	h    *Handler
+	from *Handler // whom it follows
+	high bool
+}
+
+// NewInput answers an Input of h that is not high.
+func (h *Handler) NewInput() *Input { return &Input{h: h} }
+
+// Tell follows what a flow.Level's Set or Add answers.
+func (in *Input) Tell(c flow.Crossing) {
+	if c != flow.Stayed {
+		in.Set(c == flow.Rose)
+	}
+}
+
+// Set says whether it is high.
+func (in *Input) Set(high bool) {
+	if in.high == high {
+		return
+	}
+	in.high = high
+	h := in.h
+	if high {
+		h.inputs++
+	} else {
+		h.inputs--
+	}
+	if h.ctx != nil && h.level < OverLimit {
+		h.settle(h.ctx.Pending()) // the end of the turn tells: this may be called by another channel
+	}
+}
+
+// Follow makes h high while what is pending on other's channel is: what h's channel reads goes out there. Both belong to the
+// same loop. It ends with either.
+func (h *Handler) Follow(other *Handler) {
+	in := &Input{h: h, from: other}
+	other.followers = append(other.followers, in)
+	in.Set(other.own.High())
+}
+
+// follow tells those who follow.
+func (h *Handler) follow(high bool) {
+	for _, in := range h.followers {
+		in.Set(high)
+	}
+}
