@@ -15,6 +15,8 @@ const (
 	DefaultFloorBytes = 2 << 10
 	// DefaultResumesPerTurn is SharedConfig.ResumesPerTurn where it is zero.
 	DefaultResumesPerTurn = 64
+	// reservable is the part of HighBytes that receives may have reserved in all, beside what the floor gives.
+	reservable = 4
 	// roomShare is the part of what is left that one channel may reserve.
 	roomShare = 8
 	// missedWake is after how long a loop looks by itself, for a wake-up that a full task queue refused.
@@ -37,8 +39,13 @@ type SharedConfig struct {
 // watch it do not read; when it becomes normal they go on, those that wait longest first.
 //
 // Whoever queues calls Add(n), whoever has dealt with it Add(-n), from any goroutine. Every receive of a channel reserves
-// what it may bring, so that the level and all that can still arrive stay within HighBytes + FloorBytes × channels, where
-// what is added is at most what was read. (A transport may read past a limit by less than one of its blocks.)
+// what it may bring and gives back what did not come. Reservations take no more than a quarter of HighBytes, nor than is left
+// of it, and FloorBytes each where that is used up. So if what is added is at most what was read, the level and all that can
+// still arrive stay within
+//
+//	HighBytes × 5/4 + FloorBytes × channels
+//
+// (A transport may read past a limit by less than one of its blocks.)
 type Shared struct {
 	cfg SharedConfig
 
@@ -123,7 +130,7 @@ func (s *Shared) Rises() uint64 { return s.rises.Load() }
 func (s *Shared) reserve(n int) int {
 	for {
 		r := s.reserved.Load()
-		room := s.cfg.HighBytes - s.value.Load() - r
+		room := min(s.cfg.HighBytes/reservable, s.cfg.HighBytes-s.value.Load()) - r
 		g := min(int64(n), max(int64(s.cfg.FloorBytes), room/roomShare))
 		if s.reserved.CompareAndSwap(r, r+g) {
 			return int(g)

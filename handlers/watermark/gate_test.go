@@ -1,0 +1,163 @@
+package watermark_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirnet/weir/flow"
+	"github.com/weirnet/weir/handlers/watermark"
+	"github.com/weirnet/weir/pipeline"
+	"github.com/weirnet/weir/pipeline/pipelinetest"
+)
+
+// frame is what a framer emits here.
+type frame struct{ text string }
+
+func (f *frame) Len() int { return len(f.text) }
+
+func TestAGateDropsWholeFramesAndCountsWhy(t *testing.T) {
+	shared := newShared(t, watermark.SharedConfig{HighBytes: 1000})
+	cfg := small()
+	cfg.KeepReading, cfg.Shared = true, []*watermark.Shared{shared}
+	cfg.RateBytesPerSecond, cfg.BurstBytes = 10, 10
+	h := newHandler(t, cfg)
+	var out []string
+	ch, _ := channel(t, h, watermark.NewDropGate(h), onRead(func(_ *pipeline.Context, msg any) error {
+		out = append(out, msg.(*frame).text)
+		return nil
+	}))
+	send := func(text string) { ch.WriteInbound(&frame{text}) }
+	in := h.NewInput()
+	send("first")
+	ch.SetPending(1024)
+	assert.False(t, ch.Paused(), "it keeps reading")
+	send("own")
+	ch.SetPending(0)
+	shared.Add(1000)
+	send("shared")
+	shared.Add(-1000)
+	ch.RunTasks()
+	ch.Do(func() { in.Set(true) })
+	send("input!!")
+	ch.Do(func() { in.Set(false) })
+	send("again")
+	send("x") // ten bytes were a second's
+	ch.Advance(time.Second)
+	send("last")
+	assert.Equal(t, []string{"first", "again", "last"}, out)
+	snap := h.Stats().Snapshot()
+	assert.Equal(t, watermark.Count{Frames: 3, Bytes: 14}, snap.Delivered)
+	assert.Equal(t, map[watermark.Reason]watermark.Count{
+		watermark.ReasonPending: {Frames: 1, Bytes: 3},
+		watermark.ReasonShared:  {Frames: 1, Bytes: 6},
+		watermark.ReasonInput:   {Frames: 1, Bytes: 7},
+		watermark.ReasonRate:    {Frames: 1, Bytes: 1},
+	}, snap.Dropped)
+}
+
+func TestDeliveredAndDroppedAreWhatArrived(t *testing.T) {
+	for seed := range uint64(300) {
+		rng := rand.New(rand.NewPCG(seed, 3))
+		cfg := small()
+		cfg.KeepReading, cfg.RateBytesPerSecond = true, 2000
+		h := newHandler(t, cfg)
+		delivered := 0
+		ch, _ := channel(t, h, watermark.NewDropGate(h), onRead(func(_ *pipeline.Context, msg any) error {
+			delivered++
+			return nil
+		}))
+		arrived, bytes := 0, 0
+		for range 100 {
+			switch rng.IntN(3) {
+			case 0:
+				ch.SetPending(rng.IntN(2000))
+			case 1:
+				ch.Advance(time.Duration(rng.IntN(100)) * time.Millisecond)
+			case 2:
+				f := &frame{string(make([]byte, 1+rng.IntN(200)))}
+				arrived++
+				bytes += f.Len()
+				ch.WriteInbound(f)
+			}
+		}
+		snap := h.Stats().Snapshot()
+		frames, sum := snap.Delivered.Frames, snap.Delivered.Bytes
+		for _, c := range snap.Dropped {
+			frames, sum = frames+c.Frames, sum+c.Bytes
+		}
+		require.EqualValues(t, arrived, frames, "seed %d", seed)
+		require.EqualValues(t, bytes, sum, "seed %d", seed)
+		require.EqualValues(t, delivered, snap.Delivered.Frames, "seed %d", seed)
+		ch.SetPending(0)
+	}
+}
+
+func TestAnInputAndAnotherChannelMakeItHigh(t *testing.T) {
+	l := pipelinetest.NewLoop(t)
+	source, sink := newHandler(t, small()), newHandler(t, small())
+	from := l.New(pipelinetest.Named("watermark", source))
+	to := l.New(pipelinetest.Named("watermark", sink))
+	source.Follow(sink)
+	to.SetPending(1024)
+	assert.True(t, from.Paused())
+	to.SetPending(256)
+	assert.False(t, from.Paused())
+	to.SetPending(1024)
+	to.Abort(nil)
+	assert.False(t, from.Paused(), "a closed one holds nobody")
+
+	level, err := flow.NewLevel(flow.LevelConfig{High: 10, Low: 5})
+	require.NoError(t, err)
+	in := source.NewInput()
+	from.Do(func() { in.Tell(level.Add(10)) })
+	assert.True(t, from.Paused())
+	from.Do(func() { in.Tell(level.Add(-4)) })
+	assert.True(t, from.Paused())
+	from.Do(func() { in.Tell(level.Add(-1)) })
+	assert.False(t, from.Paused())
+}
+
+// A peer that does not read its replies is not read from until it does.
+func ExampleHandler() {
+	h, err := watermark.New(watermark.Config{HighBytes: 1024, LowBytes: 256})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	echo := onRead(func(ctx *pipeline.Context, msg any) error { return ctx.Write(msg) })
+	ch := pipelinetest.New(&testing.T{}, h, echo)
+	ch.Stall() // the peer does not read
+	ch.WriteInbound(make([]byte, 2000))
+	fmt.Println(h.Level(), "with", ch.Pending(), "pending")
+	ch.WriteInbound("more")
+	ch.Drain(1800)
+	ch.Unstall()
+	fmt.Println(h.Level(), "and", ch.Pending(), "pending")
+	// Output:
+	// HIGH with 2000 pending
+	// NORMAL and 0 pending
+}
+
+func BenchmarkHandlerRead(b *testing.B) {
+	for _, with := range []bool{false, true} {
+		b.Run(fmt.Sprintf("watermark=%t", with), func(b *testing.B) {
+			sink := onRead(func(*pipeline.Context, any) error { return nil })
+			ch := pipelinetest.New(b, sink)
+			if with {
+				ch.Do(func() { check(ch.Pipeline().AddFirst("watermark", newHandler(b, watermark.Config{}))) })
+			}
+			buf := ch.Loop().Pool().Get(64)
+			buf.Append(make([]byte, 64))
+			b.ReportAllocs()
+			for b.Loop() {
+				ch.Pipeline().FireRead(buf)
+			}
+			buf.Release()
+		})
+	}
+}
