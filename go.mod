@@ -6,6 +6,7 @@ require (
 	github.com/gaissmai/bart v0.30.0
 	github.com/iceber/iouring-go v0.0.0-20230403020409-002cfd2e2a90
 	github.com/panjf2000/ants/v2 v2.12.1
+	github.com/pires/go-proxyproto v0.15.0
 	github.com/stretchr/testify v1.12.1
 	golang.org/x/sys v0.50.0
 )
