@@ -321,3 +321,12 @@ func TestSharedUnderRealGoroutines(t *testing.T) {
 	assert.EqualValues(t, loops*perLoop*messages*size, total.Load())
 	assert.Positive(t, shared.Rises())
 }
+
+// The level was seen high and fell before the channel stood in the queue: whoever made it fall saw nobody waiting.
+func TestALevelThatFallsWhileAChannelQueuesIsNoticed(t *testing.T) {
+	f := newFleet(t, watermark.SharedConfig{HighBytes: 1000}, 1, 1)
+	f.channels[0].Do(f.handlers[0].WaitAtShared)
+	f.channels[0].WriteInbound("x")
+	assert.Equal(t, watermark.Normal, f.handlers[0].Level())
+	assert.False(t, f.channels[0].Paused())
+}
