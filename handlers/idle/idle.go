@@ -227,7 +227,9 @@ func (h *Handler) look(ctx *pipeline.Context) error {
 			return nil
 		}
 	}
-	h.timer.Reset(h.next(now))
+	if next := h.next(now); next > 0 {
+		h.timer.Reset(next)
+	}
 	return nil
 }
 
@@ -261,7 +263,7 @@ func (h *Handler) last(k Kind) time.Duration {
 	return max(h.read, h.sent)
 }
 
-// next is how long the timer may sleep.
+// next is how long the timer may sleep; 0: for good, because only Reader is configured and the peer has finished.
 func (h *Handler) next(now time.Duration) time.Duration {
 	var next time.Duration
 	for k := range kinds {
@@ -276,9 +278,6 @@ func (h *Handler) next(now time.Duration) time.Duration {
 		if next == 0 || d < next {
 			next = max(d, 1)
 		}
-	}
-	if next == 0 { // only Reader, and the peer has finished: whoever cares sends or closes
-		next = max(h.clocks[Reader].period, h.clocks[Writer].period, h.clocks[All].period)
 	}
 	return next
 }
