@@ -17,10 +17,12 @@ import (
 
 func TestResultsComeInTheOrderOfTheMessages(t *testing.T) {
 	g, r := newGates(), &results{}
-	ch := pipelinetest.New(t, &source{}, handler(t, newPool(t, offload.PoolConfig{Workers: 4}), g, r, 0))
+	pool := newPool(t, offload.PoolConfig{Workers: 4})
+	ch := pipelinetest.New(t, &source{}, handler(t, pool, g, r, 0))
 	ch.WriteInbound([]int{1, 2, 3, 4})
 	eventually(t, "all run", func() bool { return len(g.started()) == 4 })
 	g.let(4, 3, 2)
+	eventually(t, "three have told the loop", func() bool { return pool.Stats().Done == 3 })
 	ch.RunTasks()
 	assert.Empty(t, r.got, "the first has not ended")
 	g.let(1)
@@ -167,7 +169,8 @@ func TestAPanicIsAnErrorWithItsStack(t *testing.T) {
 
 func TestWhatCameBeforeFINIsDoneBeforeReadClosed(t *testing.T) {
 	g := newGates()
-	h, err := offload.Func(newPool(t, offload.PoolConfig{}), g.work, func(ctx *pipeline.Context, r int, err error) error {
+	pool := newPool(t, offload.PoolConfig{Workers: 1})
+	h, err := offload.Func(pool, g.work, func(ctx *pipeline.Context, r int, err error) error {
 		return errors.Join(err, ctx.Write("x"))
 	})
 	require.NoError(t, err)
@@ -175,7 +178,11 @@ func TestWhatCameBeforeFINIsDoneBeforeReadClosed(t *testing.T) {
 	ch.WriteInbound([]int{1, 2, 3})
 	ch.PeerClose()
 	assert.True(t, ch.Open())
-	g.let(1, 2, 3)
+	g.let(1)
+	eventually(t, "the first has told the loop", func() bool { return pool.Stats().Done == 1 })
+	ch.RunTasks()
+	assert.True(t, ch.Open(), "two are under way")
+	g.let(2, 3)
 	ch.RunUntil(ch.Closed)
 	assert.Equal(t, "xxx", ch.OutboundString())
 	assert.NoError(t, ch.Cause())
