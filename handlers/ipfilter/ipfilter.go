@@ -30,6 +30,8 @@ var (
 // RejectedError is the cause of closing a channel whose peer was turned away.
 type RejectedError struct {
 	Addr netip.Addr // invalid where the peer has none
+
+	unheard bool // handlers behind the filter were not told that the channel is active
 }
 
 // Error implements error.
@@ -140,14 +142,14 @@ func (f *Filter) Stats() Stats {
 // HandlerAdded judges the peer of a channel that is active already.
 func (f *Filter) HandlerAdded(ctx *pipeline.Context) error {
 	if ctx.Active() {
-		f.admit(ctx)
+		f.admit(ctx, false)
 	}
 	return nil
 }
 
 // ChannelActive aborts the channel of a peer that may not connect: the handlers behind never hear of it.
 func (f *Filter) ChannelActive(ctx *pipeline.Context) error {
-	if f.admit(ctx) {
+	if f.admit(ctx, true) {
 		ctx.FireActive()
 	}
 	return nil
@@ -155,20 +157,21 @@ func (f *Filter) ChannelActive(ctx *pipeline.Context) error {
 
 // ChannelInactive passes on what was active for the handlers behind.
 func (f *Filter) ChannelInactive(ctx *pipeline.Context) error {
-	if e, ok := ctx.Cause().(*RejectedError); !ok || e == nil {
+	var e *RejectedError
+	if !errors.As(ctx.Cause(), &e) || !e.unheard {
 		ctx.FireInactive()
 	}
 	return nil
 }
 
-func (f *Filter) admit(ctx *pipeline.Context) bool {
+func (f *Filter) admit(ctx *pipeline.Context, unheard bool) bool {
 	addr := ctx.RemoteAddrPort().Addr()
 	if f.set.Load().Allows(addr) {
 		f.accepted.Add(1)
 		return true
 	}
 	f.rejected.Add(1)
-	ctx.Abort(&RejectedError{Addr: addr})
+	ctx.Abort(&RejectedError{Addr: addr, unheard: unheard})
 	return false
 }
 

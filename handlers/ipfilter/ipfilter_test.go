@@ -214,9 +214,11 @@ func TestARejectedPeerIsNeitherActiveNorReadNorInactiveForTheHandlersBehind(t *t
 func TestAddedToAnActiveChannelItJudgesAtOnce(t *testing.T) {
 	f, err := ipfilter.New(ipfilter.Config{Allow: prefixes("10.0.0.0/8")})
 	require.NoError(t, err)
-	ch := pipelinetest.New(t)
+	w := &witness{}
+	ch := pipelinetest.New(t, w)
 	ch.Do(func() { assert.NoError(t, ch.Pipeline().AddFirst("filter", f)) })
 	assert.True(t, ch.Closed())
+	assert.Equal(t, []string{"active", "inactive"}, w.got, "who was told of the one is told of the other")
 	assert.ErrorIs(t, ch.Cause(), ipfilter.ErrRejected)
 }
 
