@@ -298,3 +298,51 @@ func FuzzDecoder(f *testing.F) {
 		}
 	})
 }
+
+// torrent delivers more and more, whether reading is paused or not.
+type torrent struct{}
+
+func (torrent) ChannelRead(ctx *pipeline.Context, msg any) error {
+	for range 3 {
+		ctx.FireRead(msg)
+	}
+	return nil
+}
+
+func TestWhatIsHeldWhileReadingIsPausedIsBounded(t *testing.T) {
+	a := &app{onHeader: func(ctx *pipeline.Context) { ctx.Pause() }}
+	ch := pipelinetest.New(t, torrent{}, pipelinetest.Named("proxy", decoder(t, proxyproto.DecoderConfig{})), pipelinetest.Named("app", a))
+	ch.WriteInbound(line4 + strings.Repeat("x", 600<<10))
+	assert.True(t, ch.Closed())
+	assert.ErrorIs(t, ch.TakeError(), proxyproto.ErrOverrun)
+	assert.Equal(t, []string{"active", "header", "inactive"}, a.got)
+}
+
+func TestWhatArrivesWhileTheHeaderIsHandledComesBehind(t *testing.T) {
+	ch, a := open(t, proxyproto.DecoderConfig{})
+	a.onHeader = func(ctx *pipeline.Context) {
+		b := buffer.New(4)
+		b.AppendString("late")
+		assert.NoError(t, ch.Context("proxy").Handler().(*proxyproto.Decoder).ChannelRead(ch.Context("proxy"), b))
+		b.Release()
+	}
+	ch.WriteInbound(line4 + "early ")
+	assert.Equal(t, "early late", a.bytes)
+}
+
+func TestAPanicAtTheHeaderLeaksNothing(t *testing.T) {
+	for _, leaves := range []bool{false, true} {
+		ch, a := open(t, proxyproto.DecoderConfig{})
+		a.onHeader = func(ctx *pipeline.Context) {
+			if leaves {
+				_, err := ctx.Pipeline().Remove("proxy")
+				assert.NoError(t, err)
+			}
+			panic(errTest)
+		}
+		assert.Panics(t, func() { ch.WriteInbound(line4 + "rest") })
+		ch.Abort(errTest)
+		assert.Equal(t, "", a.bytes)
+		ch.Finish()
+	}
+}

@@ -184,3 +184,46 @@ listen front
 		require.True(t, time.Now().Before(deadline), "haproxy does not listen: %v", err)
 	}
 }
+
+func TestPeersOnAUnixSocketAreTrustedOnlyWhenAsked(t *testing.T) {
+	for _, kind := range []weir.Kind{weir.Epoll, weir.Uring} {
+		for _, trusted := range []bool{false, true} {
+			t.Run(fmt.Sprintf("transport=%s/trusted=%v", kind, trusted), func(t *testing.T) {
+				dir, err := os.MkdirTemp("", "weir") // short, because a socket's path has to be
+				require.NoError(t, err)
+				t.Cleanup(func() { os.RemoveAll(dir) })
+				srv := &weir.Server{
+					Transport: kind, Loops: 1, Logger: slog.New(slog.DiscardHandler),
+					Init: func(p *pipeline.Pipeline) error {
+						d, err := proxyproto.NewDecoder(proxyproto.DecoderConfig{Trusted: everybody, TrustUnix: trusted})
+						if err != nil {
+							return err
+						}
+						if err := p.AddLast("proxy", d); err != nil {
+							return err
+						}
+						return p.AddLast("teller", teller{})
+					},
+				}
+				addr, err := srv.Listen("unix", filepath.Join(dir, "s"))
+				testenv.Require(t, string(kind), err)
+				t.Cleanup(func() { assert.NoError(t, srv.Close()) })
+				c, err := net.Dial("unix", addr.String())
+				require.NoError(t, err)
+				defer c.Close()
+				require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
+				_, werr := io.WriteString(c, line4)
+				if werr == nil {
+					_ = c.(*net.UnixConn).CloseWrite()
+				}
+				all, _ := io.ReadAll(c)
+				if trusted {
+					require.NoError(t, werr)
+					assert.Equal(t, "1 TCP4 192.168.0.1:56324 \"\" false\n", string(all))
+				} else {
+					assert.Empty(t, all)
+				}
+			})
+		}
+	}
+}
