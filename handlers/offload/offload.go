@@ -295,7 +295,7 @@ func (h *Handler[In, M, R]) end(ctx *pipeline.Context, cause error) {
 			h.link.pool.withdraw(&h.link)
 		}
 		if h.cancel != nil {
-			h.cancel(cause)
+			defer h.cancel(cause) // after done was told: a work that ends by it has no result of its own
 		}
 	}
 	for h.flight.len() > 0 {
