@@ -104,6 +104,7 @@ func TestRefWriteEndsWhenTheChannelCloses(t *testing.T) {
 	ch := pipelinetest.NewConfig(t, pipelinetest.Config{MaxPendingBytes: 4, Stalled: true}, pipelinetest.Named("r", &recorder{}))
 	ref := ch.Context("r").Ref()
 	require.NoError(t, ref.TryWrite([]byte("full")))
+	ch.RunTasks() // or the close does, and for a moment there is room
 	results := make(chan error, 1)
 	go func() { results <- ref.Write(context.Background(), []byte("x")) }()
 	ch.Abort(errTest)
