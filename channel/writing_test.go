@@ -121,16 +121,20 @@ func (h *holdBack) Flush(ctx *pipeline.Context) error {
 	return nil
 }
 
-func TestFlushHandlerMayHoldTheFlushBack(t *testing.T) {
-	p := newPair(t, sim.Config{})
-	server := &probe{}
+// heldBack connects a client one of whose handlers keeps "kept" from being flushed.
+func heldBack(t *testing.T, p *pair) (h *holdBack, client, server *probe) {
+	h, client, server = &holdBack{}, &probe{}, &probe{}
 	p.listen(func() []any { return []any{server} })
-	h := &holdBack{}
-	client := &probe{}
 	p.dial(h, client)
 	p.until("active", func() bool { return server.active == 1 && client.active == 1 })
 	require.NoError(t, client.ctx.Write("kept"))
 	p.run(1e6)
+	return h, client, server
+}
+
+func TestFlushHandlerMayHoldTheFlushBack(t *testing.T) {
+	p := newPair(t, sim.Config{})
+	h, client, server := heldBack(t, p)
 	assert.Zero(t, server.got.Len())
 	h.open = true
 	require.NoError(t, client.ctx.Close())
@@ -140,14 +144,7 @@ func TestFlushHandlerMayHoldTheFlushBack(t *testing.T) {
 func TestAFlushInALaterTurnTellsThatLessIsPending(t *testing.T) {
 	for _, now := range []bool{false, true} {
 		p := newPair(t, sim.Config{SendNow: now})
-		server := &probe{}
-		p.listen(func() []any { return []any{server} })
-		h := &holdBack{}
-		client := &probe{}
-		p.dial(h, client)
-		p.until("active", func() bool { return server.active == 1 && client.active == 1 })
-		require.NoError(t, client.ctx.Write("kept"))
-		p.run(1e6)
+		h, client, server := heldBack(t, p)
 		var pending []int
 		client.ctx.WatchPending(0, math.MaxInt, func(ctx *pipeline.Context, n int) error {
 			pending = append(pending, n)
