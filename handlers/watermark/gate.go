@@ -7,9 +7,11 @@ import (
 	"github.com/weirnet/weir/pipeline"
 )
 
-// DropGate drops whole frames while its Handler is at High, or more comes than the rate allows. It stands behind the framer
-// and before the decoder, so that nothing is dropped inside a frame, and belongs to the channel's loop; what it counts, its
-// Handler's Stats, may be read by any goroutine. With Config.KeepReading reading goes on meanwhile.
+// DropGate drops whole frames while its Handler is at High, or more comes than the rate allows, where Config.KeepReading
+// leaves reading on. Otherwise it passes them on, also those that had been read when reading was paused, and only counts. In
+// either mode it drops what comes after the channel was closed. It stands behind the framer and before the decoder, so that
+// nothing is dropped inside a frame, and belongs to the channel's loop; what it counts, its Handler's Stats, may be read by
+// any goroutine.
 type DropGate struct{ h *Handler }
 
 var (
@@ -41,13 +43,16 @@ func (g *DropGate) ChannelRead(ctx *pipeline.Context, msg any) error {
 // refusal answers why a frame of n bytes is to be dropped, or ReasonNone and charges it to the rate.
 func (h *Handler) refusal(ctx *pipeline.Context, n int) Reason {
 	h.look() // other channels may have filled a shared level since
-	if r := h.reason(); r != ReasonNone {
-		return r
-	}
 	if h.level >= OverLimit {
 		return ReasonPending
 	}
-	if h.bucket == nil || !h.cfg.KeepReading {
+	if !h.cfg.KeepReading {
+		return ReasonNone // reading is paused, and what has been read by then is not lost
+	}
+	if r := h.reason(); r != ReasonNone {
+		return r
+	}
+	if h.bucket == nil {
 		return ReasonNone
 	}
 	capacity := h.cfg.BurstBytes

@@ -20,6 +20,14 @@ type frame struct{ text string }
 
 func (f *frame) Len() int { return len(f.text) }
 
+// threeFrames is a framer that does not ask ctx.Reading.
+var threeFrames = onRead(func(ctx *pipeline.Context, _ any) error {
+	for _, text := range []string{"first", "second", "third"} {
+		ctx.FireRead(&frame{text})
+	}
+	return nil
+})
+
 func TestAGateDropsWholeFramesAndCountsWhy(t *testing.T) {
 	shared := newShared(t, watermark.SharedConfig{HighBytes: 1000})
 	cfg := small()
@@ -58,6 +66,56 @@ func TestAGateDropsWholeFramesAndCountsWhy(t *testing.T) {
 		watermark.ReasonInput:   {Frames: 1, Bytes: 7},
 		watermark.ReasonRate:    {Frames: 1, Bytes: 1},
 	}, snap.Dropped)
+}
+
+// One read brings several frames, and the first makes the level high.
+func TestAGateDropsNothingWhereReadingPauses(t *testing.T) {
+	for _, tc := range []struct {
+		name        string
+		keepReading bool
+		want        []string
+	}{
+		{"lossless", false, []string{"first", "second", "third"}},
+		{"lossy", true, []string{"first"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cfg := small()
+			cfg.KeepReading = tc.keepReading
+			h := newHandler(t, cfg)
+			var out []string
+			ch, ctx := channel(t, h, threeFrames, watermark.NewDropGate(h), onRead(func(ctx *pipeline.Context, msg any) error {
+				out = append(out, msg.(*frame).text)
+				ctx.Hold(1024)
+				return nil
+			}))
+			ch.WriteInbound("three frames")
+			assert.Equal(t, watermark.High, h.Level())
+			assert.Equal(t, tc.want, out)
+			assert.Equal(t, tc.keepReading, ctx.Reading())
+			snap := h.Stats().Snapshot()
+			assert.EqualValues(t, len(tc.want), snap.Delivered.Frames)
+			assert.EqualValues(t, 3-len(tc.want), snap.Dropped[watermark.ReasonPending].Frames)
+			ch.Do(func() { ch.Context("watermark").Hold(-1024 * len(out)) })
+		})
+	}
+}
+
+// The second frame finds more than the hard limit pending, and the Probe closes: what the framer still emits is not for the
+// application, nor was it delivered.
+func TestAGateDropsWhatComesAfterTheEnd(t *testing.T) {
+	h := newHandler(t, small())
+	var out []string
+	ch, _ := channel(t, h, threeFrames, watermark.NewDropGate(h), watermark.NewProbe(h), onRead(func(ctx *pipeline.Context, msg any) error {
+		out = append(out, msg.(*frame).text)
+		ctx.Hold(4097)
+		return nil
+	}))
+	ch.WriteInbound("three frames")
+	assert.Equal(t, watermark.OverLimit, h.Level())
+	assert.Equal(t, []string{"first"}, out)
+	snap := h.Stats().Snapshot()
+	assert.EqualValues(t, 2, snap.Delivered.Frames, "to the Probe")
+	assert.Equal(t, map[watermark.Reason]watermark.Count{watermark.ReasonPending: {Frames: 1, Bytes: 5}}, snap.Dropped)
 }
 
 func TestDeliveredAndDroppedAreWhatArrived(t *testing.T) {
