@@ -68,6 +68,8 @@ type Channel interface {
 	Now() time.Duration
 	// NewTimer answers a stopped timer whose fn runs on the loop; it is stopped when the channel is closed.
 	NewTimer(fn func()) Timer
+	// NewSignal answers a signal whose fn runs on the loop; not any more when the channel is closed.
+	NewSignal(fn func()) Signal
 	// Dial connects a new channel on the same loop; failed runs on the loop when it cannot.
 	Dial(network, address string, init func(*Pipeline) error, failed func(error)) error
 	// Ref answers what other goroutines may hold of ctx.
@@ -80,6 +82,14 @@ type Timer interface {
 	Reset(d time.Duration)
 	// Stop answers whether it was going to fire.
 	Stop() bool
+}
+
+// Signal is how another goroutine, or another loop, makes a loop look at something: that a level fell, that a result is there.
+type Signal interface {
+	// Raise has the signal's function run on the loop, after what the caller has done before. Signals that were raised several
+	// times before that are one. It never fails for lack of room, never waits and never allocates; when the channel is
+	// closed it does nothing. Any goroutine, at any time.
+	Raise()
 }
 
 // Ref is what goroutines other than the loop may hold of a Context. Its methods may be called by any goroutine at any

@@ -158,14 +158,24 @@ func (c *Context) Now() time.Duration { return c.p.ch.Now() }
 // NewTimer answers a stopped timer that runs fn on the loop. An error of fn is treated like one of an inbound method. It
 // is stopped when the channel is closed, and does not run fn once the Context is removed.
 func (c *Context) NewTimer(fn func(ctx *Context) error) Timer {
-	return c.p.ch.NewTimer(func() {
-		if c.state&stateRemoved != 0 {
-			return
-		}
-		if err := fn(c); err != nil {
-			c.fail(err)
-		}
-	})
+	return c.p.ch.NewTimer(func() { c.call(fn) })
+}
+
+// NewSignal answers a signal that any goroutine may raise and that then runs fn on the loop, once however often it was
+// raised meanwhile. An error of fn is treated like one of an inbound method. fn does not run any more once the Context is
+// removed or the channel closed.
+func (c *Context) NewSignal(fn func(ctx *Context) error) Signal {
+	return c.p.ch.NewSignal(func() { c.call(fn) })
+}
+
+// call runs a callback of the loop, unless the Context is removed.
+func (c *Context) call(fn func(ctx *Context) error) {
+	if c.state&stateRemoved != 0 {
+		return
+	}
+	if err := fn(c); err != nil {
+		c.fail(err)
+	}
 }
 
 // Dial connects a new channel on the same loop to an IP literal and port, or a path (weir.Dialer resolves names): init fills

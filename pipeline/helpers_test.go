@@ -240,10 +240,11 @@ func (c *bareChannel) RemoteAddrPort() netip.AddrPort { return netip.AddrPort{} 
 func (c *bareChannel) Control(func(uintptr) error) error {
 	return nil
 }
-func (c *bareChannel) Pool() *buffer.Pool             { return c.pool }
-func (c *bareChannel) Logger() *slog.Logger           { return c.logger }
-func (c *bareChannel) Now() time.Duration             { return 0 }
-func (c *bareChannel) NewTimer(func()) pipeline.Timer { return nil }
+func (c *bareChannel) Pool() *buffer.Pool               { return c.pool }
+func (c *bareChannel) Logger() *slog.Logger             { return c.logger }
+func (c *bareChannel) Now() time.Duration               { return 0 }
+func (c *bareChannel) NewTimer(func()) pipeline.Timer   { return nil }
+func (c *bareChannel) NewSignal(func()) pipeline.Signal { return nil }
 func (c *bareChannel) Dial(string, string, func(*pipeline.Pipeline) error, func(error)) error {
 	return nil
 }

@@ -28,6 +28,7 @@ type Loop struct {
 	timers   []*timer
 	seq      uint64
 	lastID   uint64
+	raised   raised // any goroutine
 	thread   string // the test's goroutine
 
 	depth    int  // of calls into handlers
@@ -48,7 +49,7 @@ func (l *Loop) Now() time.Duration { return l.now }
 // Pool is the pool that all buffers come from.
 func (l *Loop) Pool() *buffer.Pool { return l.pool }
 
-// RunTasks turns the loop until there is nothing left to do: posted tasks, resumes, the end of turns with its flush,
+// RunTasks turns the loop until there is nothing left to do: signals, posted tasks, resumes, the end of turns with its flush,
 // writability events and callbacks. The clock stands still. It answers the number of turns that did something. A loop
 // that does not come to rest fails the test.
 func (l *Loop) RunTasks() int {
@@ -114,7 +115,7 @@ func (l *Loop) Finish() {
 
 // turn is one turn of the loop. It answers false when there was nothing to do.
 func (l *Loop) turn() bool {
-	did := false
+	did := l.runSignals()
 	for i := 0; i < len(l.channels); i++ { // Dial may append
 		c := l.channels[i]
 		if c.runPosted() {

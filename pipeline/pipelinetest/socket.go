@@ -195,6 +195,9 @@ func (s socket) NewTimer(fn func()) pipeline.Timer {
 	return t
 }
 
+// NewSignal answers a signal that is not raised.
+func (s socket) NewSignal(fn func()) pipeline.Signal { return &signal{c: s.c, fn: fn} }
+
 // Dial records the wish to connect.
 func (s socket) Dial(network, address string, init func(*pipeline.Pipeline) error, failed func(error)) error {
 	s.c.dials = append(s.c.dials, &Dial{l: s.c.l, Network: network, Address: address, init: init, failed: failed})
