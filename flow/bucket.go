@@ -18,6 +18,10 @@ type TokenBucketConfig struct {
 // TokenBucket grants at most Capacity tokens at once and Rate tokens a second in the long run. It counts billionths of
 // tokens as integers, so however often it is asked, no fraction is lost and none is granted twice. It belongs to one
 // goroutine.
+//
+// It adds nothing while its clock stands still and fills up, no further, when that jumps ahead. When the clock goes
+// backwards nothing is added, and nothing taken away, until it has passed the latest time it ever showed: time that comes
+// twice counts once.
 type TokenBucket struct {
 	rate, capacity int64
 	tokens         int64  // ≤ capacity; negative: debt

@@ -142,14 +142,6 @@ func TestTokenBucketTakesBackWhatWasNotUsed(t *testing.T) {
 	assert.EqualValues(t, 100, b.Available(0))
 }
 
-func TestTokenBucketIgnoresAClockThatGoesBack(t *testing.T) {
-	b := newBucket(t, 1000, 1000, time.Minute)
-	b.Take(time.Minute, 1000)
-	assert.EqualValues(t, 0, b.Available(0))
-	assert.EqualValues(t, 0, b.Available(time.Minute), "the way back is not granted")
-	assert.EqualValues(t, 1, b.Available(time.Minute+time.Millisecond))
-}
-
 func TestTokenBucketAtTheEndsOfItsNumbers(t *testing.T) {
 	b := newBucket(t, math.MaxInt64, math.MaxInt64, math.MinInt64)
 	assert.EqualValues(t, math.MaxInt64, b.Take(math.MinInt64, math.MaxInt64))
@@ -287,29 +279,6 @@ func TestTokenBucketCarries(t *testing.T) {
 	}
 	n := r.available() + 1<<55 // 2^55 × 10^9 = 1,953,125 × 2^64
 	require.Equal(t, r.wait(n), b.Wait(1<<32, n))
-}
-
-// In any stretch of time, at most the capacity and what the rate adds is granted.
-func TestTokenBucketNeverGrantsMoreThanItsRate(t *testing.T) {
-	for seed := range uint64(40) {
-		rng := rand.New(rand.NewPCG(seed, 4))
-		rate, capacity := 1+rng.Int64N(1_000_000), 1+rng.Int64N(10_000)
-		b := newBucket(t, rate, capacity, 0)
-		now, granted, asked := time.Duration(0), int64(0), int64(0)
-		for range 2000 {
-			now += time.Duration(rng.Int64N(int64(5 * time.Millisecond)))
-			n := rng.Int64N(20_000)
-			g := b.Take(now, n)
-			asked += n
-			granted += g
-			if back := rng.Int64N(g + 1); rng.IntN(4) == 0 {
-				b.Refund(back)
-				granted -= back
-			}
-			limit := capacity + int64(now.Seconds()*float64(rate)) + 1
-			require.LessOrEqual(t, granted, limit, "seed %d", seed)
-		}
-	}
 }
 
 func FuzzTokenBucket(f *testing.F) {

@@ -2,7 +2,6 @@ package flow_test
 
 import (
 	"math"
-	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -124,62 +123,4 @@ func TestLevelSumsStayInRange(t *testing.T) {
 	assert.Equal(t, -1, l.Value(), "nothing is forgotten")
 	l.Add(math.MinInt)
 	assert.Equal(t, math.MinInt, l.Value())
-}
-
-// Writers that obey the level, with some writes still under way when it rises, and drainers that take what is there: the
-// value never drifts, crossings alternate and are as rare as hysteresis promises, and nobody waits for ever.
-func TestLevelKeepsWritersAndDrainersGoing(t *testing.T) {
-	for seed := range uint64(60) {
-		rng := rand.New(rand.NewPCG(seed, 2))
-		low := 1 + rng.IntN(1000)
-		high := low + 1 + rng.IntN(1000)
-		strict := rng.IntN(2) == 0
-		l, err := flow.NewLevel(flow.LevelConfig{High: high, Low: low, Strict: strict})
-		require.NoError(t, err)
-
-		const total = 20_000
-		written, queued, drained := 0, 0, 0
-		underWay := []int{} // written before the writers knew
-		rises, falls := 0, 0
-		see := func(c flow.Crossing) {
-			switch c {
-			case flow.Rose:
-				rises++
-			case flow.Fell:
-				falls++
-			}
-			require.LessOrEqual(t, falls, rises, "seed %d", seed)
-			require.LessOrEqual(t, rises, falls+1, "seed %d: told twice", seed)
-			require.Equal(t, rises > falls, l.High(), "seed %d", seed)
-			require.Equal(t, queued, l.Value(), "seed %d: drift", seed)
-		}
-		for steps := 0; drained < total; steps++ {
-			require.Less(t, steps, 100*total, "seed %d: no progress", seed)
-			switch k := rng.IntN(3); {
-			case k == 0 && !l.High() && written < total && len(underWay) < 4:
-				n := min(1+rng.IntN(high), total-written)
-				written += n
-				underWay = append(underWay, n)
-			case k == 1 && len(underWay) > 0:
-				n := underWay[0]
-				underWay = underWay[1:]
-				queued += n
-				see(l.Add(n))
-			case k == 2 && queued > 0:
-				n := 1 + rng.IntN(queued)
-				queued -= n
-				drained += n
-				if rng.IntN(2) == 0 {
-					see(l.Add(-n))
-				} else {
-					see(l.Set(queued))
-				}
-			}
-			if queued == 0 {
-				require.False(t, l.High(), "seed %d: the writers would wait for ever", seed)
-			}
-		}
-		assert.Equal(t, rises, falls)
-		assert.LessOrEqual(t, rises, 1+total/(high-low), "seed %d: each crossing needs high-low of traffic", seed)
-	}
 }
