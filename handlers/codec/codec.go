@@ -71,7 +71,8 @@ type Decoder[M any] interface {
 // Finisher is what a Decoder may have besides, to say what becomes of the end of the stream.
 type Finisher[M any] interface {
 	// Finish is Decode for the last bytes of the stream, which may be none: there will be no more. It is asked again until
-	// it answers ErrShort; what it has not taken then is reported as ErrTruncated. Without bytes, n is 0.
+	// it answers ErrShort; what it has not taken then is reported as ErrTruncated. Without bytes, n is 0, and a message or
+	// an error, about bytes that Decode took, is the last.
 	Finish(in []byte) (m M, n int, err error)
 }
 

@@ -35,7 +35,7 @@ func framer(s Splitter, err error) (*Framer, error) {
 }
 
 func (f *Framer) fire(ctx *pipeline.Context, b *buffer.Buf, off, n int, at Span) error {
-	if uint(at.Start) > uint(at.End) || at.End > n {
+	if uint(at.Start) > uint(at.End) || uint(at.End) > uint(n) {
 		return fmt.Errorf("%w: frame [%d,%d) in %d", ErrDecoder, at.Start, at.End, n)
 	}
 	ctx.FireRead(b.Scratch(&f.view, off+at.Start, at.End-at.Start))

@@ -236,7 +236,7 @@ func (s *stream[M]) messagesInRest(ctx *pipeline.Context) bool {
 
 // short remembers what the decoder waits for. False: more than it may.
 func (s *stream[M]) short(ctx *pipeline.Context, left, need int) bool {
-	s.need = max(need, left+1)
+	s.need = max(min(need, s.max), left+1) // who wants more than there may be is asked once there is that much
 	if left < s.max {
 		return true
 	}
@@ -401,6 +401,9 @@ func (s *stream[M]) end(ctx *pipeline.Context) {
 		left := s.rest.Len() - s.taken
 		s.dropRest()
 		report(ctx, fmt.Errorf("%w: after %d bytes of it", ErrTruncated, left))
+		if s.stopped(ctx) || !ctx.Reading() {
+			return
+		}
 	}
 	s.failed = true
 	s.eof = false
@@ -429,9 +432,14 @@ func (s *stream[M]) lastMessages(ctx *pipeline.Context, f Finisher[M]) bool {
 			if err = s.emit(ctx, s.rest, off, n, m); err != nil {
 				report(ctx, err)
 			}
-		case err != nil && n == 0 && len(in) == 0: // about bytes that were skipped before
-			report(ctx, err)
-			return !s.stopped(ctx)
+		case n == 0 && len(in) == 0 && err != ErrSkip: // about bytes that were taken before
+			if err == nil {
+				err = s.emit(ctx, buffer.Wrap(nil), 0, 0, m)
+			}
+			if err != nil {
+				report(ctx, err)
+			}
+			return !s.stopped(ctx) && ctx.Reading()
 		default:
 			if n, err = judge(len(in), n, err); n > 0 {
 				s.take(n)

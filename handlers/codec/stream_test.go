@@ -1,7 +1,6 @@
 package codec
 
 import (
-	"encoding/binary"
 	"fmt"
 	"strings"
 	"testing"
@@ -71,34 +70,6 @@ func TestFramesInOneBufAllocateNothing(t *testing.T) {
 	in := buffer.Wrap([]byte(strings.Repeat("a line\n", 100)))
 	assert.Zero(t, testing.AllocsPerRun(100, func() { ch.Pipeline().FireRead(in) }))
 	assert.Equal(t, 101*100, c.frames)
-}
-
-func TestPrependersWriteLengths(t *testing.T) {
-	for _, c := range []struct {
-		cfg  LengthFieldPrependerConfig
-		msg  string
-		want string // empty: refused
-	}{
-		{LengthFieldPrependerConfig{Width: 4, Adjustment: -1}, "A", "\x00\x00\x00\x00A"},
-		{LengthFieldPrependerConfig{Width: 4, ByteOrder: binary.LittleEndian}, "A", "\x01\x00\x00\x00A"},
-		{LengthFieldPrependerConfig{Width: 8}, "A", "\x00\x00\x00\x00\x00\x00\x00\x01A"},
-		{LengthFieldPrependerConfig{Width: 3, IncludesLength: true}, "A", "\x00\x00\x04A"},
-		{LengthFieldPrependerConfig{Width: 1}, strings.Repeat("x", 255), "\xff" + strings.Repeat("x", 255)},
-		{LengthFieldPrependerConfig{Width: 1}, strings.Repeat("x", 256), ""},
-		{LengthFieldPrependerConfig{Width: 2}, strings.Repeat("x", 65536), ""},
-	} {
-		p, err := NewLengthFieldPrepender(c.cfg)
-		require.NoError(t, err)
-		ch := pipelinetest.New(t, p)
-		ch.Do(func() { err = ch.Pipeline().Write(c.msg) })
-		assert.Equal(t, c.want == "", err != nil, "%+v", c.cfg)
-		assert.Equal(t, c.want, ch.OutboundString())
-	}
-	ch := pipelinetest.New(t, NewVarint32Prepender())
-	ch.Do(func() { assert.NoError(t, ch.Pipeline().Write(strings.Repeat("x", 266))) })
-	assert.Equal(t, "\x8a\x02"+strings.Repeat("x", 266), ch.OutboundString())
-	_, err := NewLengthFieldPrepender(LengthFieldPrependerConfig{Width: 5})
-	assert.ErrorIs(t, err, ErrConfig)
 }
 
 func ExampleSplitLines() {
