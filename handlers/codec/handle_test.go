@@ -1,70 +1,15 @@
 package codec
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirnet/weir/buffer"
 	"github.com/weirnet/weir/pipeline"
 	"github.com/weirnet/weir/pipeline/pipelinetest"
 )
-
-func TestFramesAtTheirLimitPassAndOneByteMoreDoesNot(t *testing.T) {
-	const most = 9
-	body := func(n int) string { return strings.Repeat("x", n) }
-	for _, c := range []struct {
-		name  string
-		split func() (Splitter, error)
-		wire  func(n int) string // a frame of n bytes, counted as its limit counts them
-		frame func(n int) string
-	}{
-		{
-			"length field",
-			func() (Splitter, error) {
-				return SplitLengthField(LengthFieldConfig{Width: 1, Strip: 1, MaxBytes: most})
-			},
-			func(n int) string { return string(rune(n-1)) + body(n-1) }, func(n int) string { return body(n - 1) },
-		},
-		{
-			"lines", func() (Splitter, error) { return SplitLines(LinesConfig{MaxBytes: most}) },
-			func(n int) string { return body(n) + "\n" }, body,
-		},
-		{
-			"lines with CR", func() (Splitter, error) { return SplitLines(LinesConfig{MaxBytes: most}) },
-			func(n int) string { return body(n) + "\r\n" }, body,
-		},
-		{
-			"delimiter",
-			func() (Splitter, error) {
-				return SplitDelimiter(DelimiterConfig{Delimiters: [][]byte{[]byte("<>")}, MaxBytes: most})
-			},
-			func(n int) string { return body(n) + "<>" }, body,
-		},
-		{
-			"varint32", func() (Splitter, error) { return SplitVarint32(Varint32Config{MaxBytes: most}) },
-			func(n int) string { return string(rune(n)) + body(n) }, body,
-		},
-		{
-			"octet counting", func() (Splitter, error) { return SplitOctetCounting(OctetCountingConfig{MaxBytes: most}) },
-			func(n int) string { return "<" + body(n-1) + "\n" }, func(n int) string { return "<" + body(n-1) },
-		},
-	} {
-		for n := most - 1; n <= most+1; n++ {
-			for _, size := range []byte{0xff, 3, 1} {
-				got := outcome(t, mustSplit(c.split()), []byte(c.wire(n)+c.wire(2)), []byte{size}, nil)
-				require.Len(t, got, 2, "%s: %d bytes in pieces of %d: %q", c.name, n, size, got)
-				if n <= most {
-					assert.Equal(t, c.frame(n), got[0], c.name)
-				} else {
-					assert.Contains(t, got[0], ErrFrameTooLong.Error(), c.name)
-				}
-				assert.Equal(t, c.frame(2), got[1], "%s: what comes behind", c.name)
-			}
-		}
-	}
-}
 
 // digits decodes one digit at a time; 'x' is bad, and 'X' ends the stream.
 type digits struct{}
@@ -118,5 +63,68 @@ func TestHandleGoesOnBehindASwallowedErrorAndEndsAtAFinalOne(t *testing.T) {
 	assert.ErrorIs(t, a.errors[1], errTest)
 	assert.ErrorIs(t, a.errors[2], ErrBadFrame)
 	assert.False(t, ch.Open())
+	ch.Finish()
+}
+
+// careful is a decoder that is part of a larger handler.
+type careful struct {
+	*Handler[int]
+	caught []error
+}
+
+func (c *careful) ErrorCaught(_ *pipeline.Context, err error) error {
+	c.caught = append(c.caught, err)
+	if len(c.caught) == 1 {
+		return nil
+	}
+	return err
+}
+
+func TestErrorsGoToTheHandlerThatADecoderIsPartOfFirst(t *testing.T) {
+	c := &careful{Handler: Handle(digits{}, func(*pipeline.Context, int) error { return nil })}
+	a := &app{}
+	ch := pipelinetest.New(t, c, a)
+	ch.WriteInbound("1x2x3")
+	assert.Len(t, c.caught, 2)
+	assert.Len(t, a.errors, 1, "the first was swallowed")
+	ch.Finish()
+}
+
+func TestWhatIsNotBytesPassesADecoder(t *testing.T) {
+	a := &app{}
+	ch := pipelinetest.New(t, mustLines(t, LinesConfig{}), a)
+	ch.WriteInbound("one\ntw", 42, "o\n")
+	assert.Equal(t, []string{"one", "int", "two"}, a.got)
+	ch.Finish()
+}
+
+func TestBehindAnErrorThatEndsTheStreamOnlyItsEndIsTold(t *testing.T) {
+	h := Handle(digits{}, func(*pipeline.Context, int) error { return nil })
+	a := &app{}
+	ch := pipelinetest.NewConfig(t, pipelinetest.Config{SilentPeer: true}, h, a)
+	ch.WriteInbound("X")
+	ch.Do(func() {
+		ch.Pipeline().FireRead(buffer.Wrap([]byte("1X"))) // a channel that closes would deliver nothing
+		ch.Pipeline().FireReadClosed()
+	})
+	assert.Len(t, a.errors, 1)
+	assert.Equal(t, 1, a.closed)
+	ch.PeerClose()
+	ch.Finish()
+}
+
+// trimming counts how often it may let go of memory.
+type trimming struct {
+	digits
+	trims int
+}
+
+func (d *trimming) Trim() { d.trims++ }
+
+func TestADecoderLearnsThatWhatCameIsDecoded(t *testing.T) {
+	d := &trimming{}
+	ch := pipelinetest.New(t, Handle(d, func(*pipeline.Context, int) error { return nil }))
+	ch.WriteInbound("123", "45")
+	assert.Equal(t, 2, d.trims)
 	ch.Finish()
 }

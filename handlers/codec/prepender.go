@@ -24,7 +24,8 @@ type LengthFieldPrependerConfig struct {
 // Prepender is the handler that writes the length of each message (*buffer.Buf, []byte, string, *pipeline.FileRegion)
 // before it; other messages pass. What a handler behind it appends with WriteBytes or Out is one message when it is next
 // sent on its way, so a frame is one Write. Header and message go on as two writes: a handler that needs to see where
-// messages end does not stand between it and the socket. It belongs to its channel's loop and stands in one pipeline.
+// messages end does not stand between it and the socket, and one that refuses the second breaks the stream: the channel is
+// aborted. It belongs to its channel's loop and stands in one pipeline.
 type Prepender struct {
 	put     func(header []byte, n int64) (int, error) // writes the length of a message of n bytes
 	scratch [binary.MaxVarintLen64]byte
@@ -79,6 +80,9 @@ func (p *Prepender) Write(ctx *pipeline.Context, msg any) error {
 	case string:
 		n = int64(len(m))
 	case *pipeline.FileRegion:
+		if m.File == nil || m.Offset < 0 {
+			return fmt.Errorf("%w: a file region from %d on, with a file: %v", ErrEncode, m.Offset, m.File != nil)
+		}
 		n = m.Length
 	default:
 		return ctx.Write(msg)
@@ -91,7 +95,11 @@ func (p *Prepender) Write(ctx *pipeline.Context, msg any) error {
 		return err
 	}
 	ctx.Out().Append(p.scratch[:header])
-	return ctx.Write(msg)
+	if err := ctx.Write(msg); err != nil {
+		ctx.Abort(err) // the peer would take what is written next for this message
+		return err
+	}
+	return nil
 }
 
 func putLength(p []byte, v uint64, little bool) {
