@@ -156,6 +156,13 @@ func TestAPauseAtTheLastMessageHoldsTheEndOfTheStream(t *testing.T) {
 	require.NoError(t, err)
 	late, err := SplitLines(LinesConfig{MaxBytes: 2, FailSlow: true})
 	require.NoError(t, err)
+	talkative := &scripted{decode: func([]byte) (Span, int, error) { return Span{}, 0, ErrShort }}
+	talkative.finish = func(in []byte) (Span, int, error) {
+		if len(in) > 0 {
+			return Span{}, 0, ErrShort
+		}
+		return Span{}, 0, errTest
+	}
 	for _, c := range []struct {
 		name string
 		s    Splitter
@@ -164,6 +171,7 @@ func TestAPauseAtTheLastMessageHoldsTheEndOfTheStream(t *testing.T) {
 	}{
 		{"a frame", line, "ab", "ab"},
 		{"what is incomplete", mustSplit(SplitFixedLength(FixedLengthConfig{Bytes: 3})), "ab", truncated(2)},
+		{"what is incomplete, once", talkative, "ab", truncated(2)},
 		{"what was skipped", late, "abc", longText(0, 2)},
 		{"a message of nothing", &closing{ends: []error{nil}}, "ab", ""},
 	} {

@@ -34,6 +34,7 @@ type stream[M any] struct {
 	removed bool // HandlerRemoved came while decode ran
 	failed  bool // nothing more can be decoded
 	eof     bool // the peer has finished sending, and nobody behind has been told
+	cut     bool // ErrTruncated has been reported
 
 	view buffer.Buf // scratch
 }
@@ -140,7 +141,7 @@ func (s *stream[M]) leave(ctx *pipeline.Context, intact bool) {
 	if !s.removed || s.failed || !ctx.Open() {
 		return
 	}
-	s.removed = false // it may be added again
+	s.removed, s.cut = false, false // it may be added again
 	s.pass(ctx, rest, taken)
 	s.pass(ctx, cur, off)
 	s.pass(ctx, late, 0)
@@ -394,12 +395,13 @@ func (s *stream[M]) receiveLate(ctx *pipeline.Context, b *buffer.Buf) {
 
 // end lets the decoder say what becomes of the last bytes, reports what it leaves, and passes the event on.
 func (s *stream[M]) end(ctx *pipeline.Context) {
-	if f, ok := s.dec.(Finisher[M]); ok && !s.lastMessages(ctx, f) {
+	if f, ok := s.dec.(Finisher[M]); ok && !s.cut && !s.lastMessages(ctx, f) {
 		return
 	}
 	if s.rest != nil {
 		left := s.rest.Len() - s.taken
 		s.dropRest()
+		s.cut = true
 		report(ctx, fmt.Errorf("%w: after %d bytes of it", ErrTruncated, left))
 		if s.stopped(ctx) || !ctx.Reading() {
 			return
