@@ -1,7 +1,6 @@
 package codec
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -70,26 +69,4 @@ func TestFramesInOneBufAllocateNothing(t *testing.T) {
 	in := buffer.Wrap([]byte(strings.Repeat("a line\n", 100)))
 	assert.Zero(t, testing.AllocsPerRun(100, func() { ch.Pipeline().FireRead(in) }))
 	assert.Equal(t, 101*100, c.frames)
-}
-
-func ExampleSplitLines() {
-	s, err := SplitLines(LinesConfig{})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	in := []byte("one\r\ntwo\nthr")
-	for {
-		at, n, err := s.Decode(in)
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		fmt.Printf("%s\n", in[at.Start:at.End])
-		in = in[n:]
-	}
-	// Output:
-	// one
-	// two
-	// codec: message is incomplete
 }
