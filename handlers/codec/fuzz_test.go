@@ -1,10 +1,12 @@
 package codec
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/binary"
 	"fmt"
 	"reflect"
+	"slices"
 	"testing"
 )
 
@@ -75,6 +77,25 @@ func FuzzLines(f *testing.F) {
 		linesFormat(LinesConfig{MaxBytes: 8, FailSlow: true, FinalLine: true}),
 		linesFormat(LinesConfig{MaxBytes: 8, KeepEnd: true}),
 		linesFormat(LinesConfig{MaxBytes: 1 << 20, KeepEnd: true, FinalLine: true}),
+	})
+}
+
+// FuzzLinesAsBufio holds lines to bufio.ScanLines, where none is too long.
+func FuzzLinesAsBufio(f *testing.F) {
+	for _, s := range []string{"a\nbc\r\n\r\n\nd\re\r\r\nrest", "\r", "\n\r", "one\r\ntwo\r"} {
+		f.Add([]byte(s), []byte{1}, []byte{0})
+		f.Add([]byte(s), []byte{2, 1}, []byte{1, 3})
+	}
+	f.Fuzz(func(t *testing.T, in, splits, pauses []byte) {
+		var want []string
+		for sc := bufio.NewScanner(bytes.NewReader(in)); sc.Scan(); {
+			want = append(want, sc.Text())
+		}
+		s := mustSplit(SplitLines(LinesConfig{MaxBytes: bufio.MaxScanTokenSize, FinalLine: true}))
+		got := outcome(t, s, in, splits, pauses)
+		if len(in) < bufio.MaxScanTokenSize && !slices.Equal(want, got) {
+			t.Fatalf("%q in pieces of %v:\nwant %q\ngot  %q", in, splits, want, got)
+		}
 	})
 }
 
@@ -253,6 +274,27 @@ func FuzzDelimiter(f *testing.F) {
 		delimiterFormat(DelimiterConfig{Delimiters: marks("abcd", "ab", "bc\nX"), MaxBytes: 6, KeepEnd: true, FinalFrame: true}),
 		delimiterFormat(DelimiterConfig{Delimiters: marks("ab", "abcd", "aa"), MaxBytes: 4, FailSlow: true}),
 	})
+}
+
+func fixedFormat(n int) format {
+	return format{
+		name:  fmt.Sprintf("%d bytes", n),
+		split: func() Splitter { return mustSplit(SplitFixedLength(FixedLengthConfig{Bytes: n})) },
+		naive: func(in []byte) (events []string) {
+			for frame := range slices.Chunk(in, n) {
+				if len(frame) < n {
+					return append(events, truncated(len(frame)))
+				}
+				events = append(events, string(frame))
+			}
+			return events
+		},
+		seeds: []string{"", "a", "abcdefg", "0123456789abcdef0123456789abcdef0"},
+	}
+}
+
+func FuzzFixedLength(f *testing.F) {
+	fuzzFormats(f, []format{fixedFormat(1), fixedFormat(3), fixedFormat(16), fixedFormat(1000)})
 }
 
 func varintFormat(cfg Varint32Config) format {
