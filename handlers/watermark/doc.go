@@ -40,17 +40,33 @@
 // # Loss
 //
 // Nothing is ever dropped inside a byte stream. Where traffic tolerates loss, Config.KeepReading and a DropGate between framer
-// and decoder drop whole frames at High, counted by reason.
+// and decoder drop whole frames at High, counted by reason. Without KeepReading nothing is lost: a DropGate passes what had
+// been read when reading was paused.
 //
 // # Choosing numbers
 //
 // HighBytes is what a peer that reads at all may have on its way: bandwidth × round trip, at least the largest usual reply.
 // LowBytes is what keeps the socket busy until reading has begun again: the larger, the smoother, the smaller, the fewer changes.
-// HardLimitBytes is HighBytes plus what one read can cause to be written: with amplification a, at least
-// HighBytes + a × BudgetBytes. Memory held per channel is then at most
+// HardLimitBytes is HighBytes plus what one read can cause to be written, and a block: with amplification a, at least
+// HighBytes + a × BudgetBytes + 64 KiB, because pending is memory and not payload, and the channel's open block, which small
+// writes fill, counts whole. Memory held per channel is then at most
 //
 //	HardLimitBytes + the newest message     on the way out
 //	+ BudgetBytes + one receive block       read and held back
 //
 // so the number of channels times that is what the process needs in the worst case; a Shared bounds what is in between.
+//
+// # Goroutines
+//
+// A Handler, its DropGate, its Probe and its Inputs belong to the loop of their channel, as do the events and the errors that
+// come of them; so does Follow, whose two channels are of one loop. Nothing of them is locked. Other goroutines get there by
+// pipeline.Ref.Execute. New and NewShared may be called anywhere, and what New answers is the loop's from when it is added.
+//
+//	Shared                       any goroutine, every method; loops are woken, never waited for
+//	Handler.Level, Stats         any goroutine; a level may have changed when it is looked at
+//	Stats.Snapshot               any goroutine
+//	Config, SharedConfig         copied; Stats and the Shared in it are meant to be given to many
+//	Change                       the loop, until the handler that gets it returns
+//
+// None of them starts a goroutine.
 package watermark

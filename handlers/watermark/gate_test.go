@@ -3,6 +3,7 @@ package watermark_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -105,17 +106,58 @@ func TestAGateDropsNothingWhereReadingPauses(t *testing.T) {
 func TestAGateDropsWhatComesAfterTheEnd(t *testing.T) {
 	h := newHandler(t, small())
 	var out []string
-	ch, _ := channel(t, h, threeFrames, watermark.NewDropGate(h), watermark.NewProbe(h), onRead(func(ctx *pipeline.Context, msg any) error {
+	app := onRead(func(ctx *pipeline.Context, msg any) error {
 		out = append(out, msg.(*frame).text)
 		ctx.Hold(4097)
 		return nil
-	}))
+	})
+	ch, _ := channel(t, h, threeFrames, watermark.NewDropGate(h), watermark.NewProbe(h), app)
 	ch.WriteInbound("three frames")
 	assert.Equal(t, watermark.OverLimit, h.Level())
 	assert.Equal(t, []string{"first"}, out)
 	snap := h.Stats().Snapshot()
 	assert.EqualValues(t, 2, snap.Delivered.Frames, "to the Probe")
 	assert.Equal(t, map[watermark.Reason]watermark.Count{watermark.ReasonPending: {Frames: 1, Bytes: 5}}, snap.Dropped)
+}
+
+// Ten bytes are a second's, and all that the bucket holds. A larger frame needs a full one and leaves a debt.
+func TestAGatePassesFramesUpToTheRate(t *testing.T) {
+	for _, tc := range []struct {
+		before, frame int // bytes
+		passes        bool
+	}{
+		{0, 9, true},
+		{0, 10, true},
+		{0, 11, true},
+		{1, 8, true},
+		{1, 9, true},
+		{1, 10, false},
+		{1, 11, false},
+		{10, 0, true},
+		{10, 1, false},
+		{11, 0, false},
+	} {
+		t.Run(fmt.Sprintf("%d after %d", tc.frame, tc.before), func(t *testing.T) {
+			cfg := small()
+			cfg.KeepReading, cfg.RateBytesPerSecond, cfg.BurstBytes = true, 10, 10
+			h := newHandler(t, cfg)
+			ch, _ := channel(t, h, watermark.NewDropGate(h), onRead(func(*pipeline.Context, any) error { return nil }))
+			send := func(n int) { ch.WriteInbound(&frame{strings.Repeat("x", n)}) }
+			send(tc.before)
+			before := h.Stats().Snapshot().Delivered.Frames
+			send(tc.frame)
+			snap := h.Stats().Snapshot()
+			assert.Equal(t, tc.passes, snap.Delivered.Frames == before+1)
+			assert.Equal(t, !tc.passes, snap.Dropped[watermark.ReasonRate].Frames == 1)
+			if tc.before+tc.frame == 11 && tc.passes {
+				ch.Advance(time.Second) // pays the debt: nine are there
+				send(10)
+				assert.EqualValues(t, 1, h.Stats().Snapshot().Dropped[watermark.ReasonRate].Frames)
+				send(9)
+				assert.EqualValues(t, before+2, h.Stats().Snapshot().Delivered.Frames)
+			}
+		})
+	}
 }
 
 func TestDeliveredAndDroppedAreWhatArrived(t *testing.T) {
@@ -178,27 +220,6 @@ func TestAnInputAndAnotherChannelMakeItHigh(t *testing.T) {
 	assert.True(t, from.Paused())
 	from.Do(func() { in.Tell(level.Add(-1)) })
 	assert.False(t, from.Paused())
-}
-
-// A peer that does not read its replies is not read from until it does.
-func ExampleHandler() {
-	h, err := watermark.New(watermark.Config{HighBytes: 1024, LowBytes: 256})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	echo := onRead(func(ctx *pipeline.Context, msg any) error { return ctx.Write(msg) })
-	ch := pipelinetest.New(&testing.T{}, h, echo)
-	ch.Stall() // the peer does not read
-	ch.WriteInbound(make([]byte, 2000))
-	fmt.Println(h.Level(), "with", ch.Pending(), "pending")
-	ch.WriteInbound("more")
-	ch.Drain(1800)
-	ch.Unstall()
-	fmt.Println(h.Level(), "and", ch.Pending(), "pending")
-	// Output:
-	// HIGH with 2000 pending
-	// NORMAL and 0 pending
 }
 
 func BenchmarkHandlerRead(b *testing.B) {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -49,43 +50,73 @@ func (a *amplifier) ChannelRead(ctx *pipeline.Context, msg any) error {
 	return err
 }
 
+// unstoppable is a framer that does not ask ctx.Reading.
+type unstoppable struct {
+	frame int // bytes
+	rest  []byte
+}
+
+func (u *unstoppable) ChannelRead(ctx *pipeline.Context, msg any) error {
+	u.rest = append(u.rest, msg.(*buffer.Buf).Bytes()...)
+	for len(u.rest) >= u.frame {
+		b := ctx.Pool().Get(u.frame)
+		b.Append(u.rest[:u.frame])
+		u.rest = u.rest[u.frame:]
+		ctx.FireRead(b)
+		b.Release()
+	}
+	return nil
+}
+
+// With the numbers that the documentation tells to choose, nothing but a standstill happens to such a peer.
 func TestAPeerThatDoesNotReadIsHeldUpAndLosesNothing(t *testing.T) {
-	const request, reply, requests = 256, 4096, 2048
-	const amplification = reply / request
-	cfg := watermark.Config{HighBytes: 64 << 10, LowBytes: 16 << 10, BudgetBytes: 4 << 10, RateBytesPerSecond: -1}
-	cfg.HardLimitBytes = cfg.HighBytes + amplification*cfg.BudgetBytes + 64<<10
-	eachTransport(t, func(t *testing.T, kind weir.Kind) {
-		r := serve(t, kind, setup{cfg: cfg, behind: func(s *side) []any {
+	for _, tc := range []struct {
+		name           string
+		request, reply int // bytes
+		requests       int
+		framer         func(request int) any
+	}{
+		{"a framer that stops", 256, 4096, 2048, func(request int) any {
 			framer, err := codec.NewFixedLength(codec.FixedLengthConfig{Bytes: request})
 			check(err)
-			return []any{framer, watermark.NewProbe(s.h), &amplifier{side: s, reply: reply}}
-		}})
-		c, s := r.connect()
-		sent := make(chan error, 1)
-		go func() {
-			_, err := c.Write(stream(requestsSeed, requests*request))
-			sent <- err
-		}()
-		blocked(t, c)
-		assert.Equal(t, watermark.High, s.h.Level())
-		info := tcpInfo(t, c)
-		assert.LessOrEqual(t, s.most.Load(), int64(cfg.HardLimitBytes+reply), "pending, at most")
-		most := cfg.HardLimitBytes + reply + cfg.BudgetBytes + 64<<10
-		held := r.held()
-		assert.LessOrEqual(t, held, most, "memory that is held")
-		assert.Equal(t, info.Bytes_acked, tcpInfo(t, c).Bytes_acked, "nothing is read")
-		assert.Empty(t, sent, "the peer's write waits")
-		t.Logf("at a standstill %d bytes are pending, %d held; most pending %d", s.ref.Pending(), held, s.most.Load())
+			return framer
+		}},
+		{"a framer that never stops", 64, 1024, 8192, func(request int) any { return &unstoppable{frame: request} }},
+	} {
+		t.Run(strings.ReplaceAll(tc.name, " ", "_"), func(t *testing.T) {
+			cfg := watermark.Config{HighBytes: 16 << 10, LowBytes: 4 << 10, BudgetBytes: 4 << 10, RateBytesPerSecond: -1}
+			cfg.HardLimitBytes = cfg.HighBytes + tc.reply/tc.request*cfg.BudgetBytes + 64<<10
+			eachTransport(t, func(t *testing.T, kind weir.Kind) {
+				r := serve(t, kind, setup{cfg: cfg, behind: func(s *side) []any {
+					return []any{tc.framer(tc.request), watermark.NewProbe(s.h), &amplifier{side: s, reply: tc.reply}}
+				}})
+				c, s := r.connect()
+				sent := make(chan error, 1)
+				go func() {
+					_, err := c.Write(stream(requestsSeed, tc.requests*tc.request))
+					sent <- err
+				}()
+				blocked(t, c)
+				assert.Equal(t, watermark.High, s.h.Level())
+				info := tcpInfo(t, c)
+				held := r.held()
+				assert.LessOrEqual(t, held, cfg.HardLimitBytes+tc.reply+cfg.BudgetBytes+64<<10, "memory that is held")
+				assert.Equal(t, info.Bytes_acked, tcpInfo(t, c).Bytes_acked, "nothing is read")
+				assert.Empty(t, sent, "the peer's write waits")
+				t.Logf("at a standstill %d bytes are pending, %d held; most pending %d of %d",
+					s.ref.Pending(), held, s.most.Load(), cfg.HardLimitBytes)
 
-		require.NoError(t, expect(c, repliesSeed, 0, requests*reply))
-		require.NoError(t, <-sent)
-		eventually(t, func() bool { return s.h.Level() == watermark.Normal && s.ref.Pending() == 0 }, "it is normal again")
-		assert.LessOrEqual(t, s.most.Load(), int64(cfg.HardLimitBytes+reply), "pending, at most")
-		snap := r.stats.Snapshot()
-		assert.Positive(t, snap.Pauses)
-		assert.Equal(t, snap.Pauses, snap.Resumes)
-		assert.Positive(t, snap.High)
-	})
+				require.NoError(t, expect(c, repliesSeed, 0, tc.requests*tc.reply))
+				require.NoError(t, <-sent)
+				eventually(t, func() bool { return s.h.Level() == watermark.Normal && s.ref.Pending() == 0 }, "it is normal again")
+				assert.LessOrEqual(t, s.most.Load(), int64(cfg.HardLimitBytes), "pending, at most")
+				snap := r.stats.Snapshot()
+				assert.Positive(t, snap.Pauses)
+				assert.Equal(t, snap.Pauses, snap.Resumes)
+				assert.Positive(t, snap.High)
+			})
+		})
+	}
 }
 
 // greeter writes a lot at first, and keeps what it reads.
