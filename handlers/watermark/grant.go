@@ -31,6 +31,9 @@ func (h *Handler) ReadGrant(ctx *pipeline.Context) (n int, retry time.Duration) 
 			return 0, retry
 		}
 	}
+	if !h.inTurn() {
+		return 0, 0 // until it is
+	}
 	for i := range h.subs {
 		n = h.subs[i].reserve(n)
 	}

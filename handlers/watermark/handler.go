@@ -119,6 +119,9 @@ func (h *Handler) ChannelRead(ctx *pipeline.Context, msg any) error {
 	}
 	if b, ok := msg.(*buffer.Buf); ok {
 		h.got += int64(b.Len())
+		for i := range h.subs {
+			h.subs[i].credit -= b.Len()
+		}
 	}
 	ctx.FireRead(msg)
 	h.look()

@@ -2,12 +2,12 @@ package watermark
 
 import (
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/weirnet/weir/buffer"
-	"github.com/weirnet/weir/pipeline"
 )
 
 const (
@@ -19,9 +19,14 @@ const (
 	reservable = 4
 	// roomShare is the part of what is left that one channel may reserve.
 	roomShare = 8
-	// missedWake is after how long a loop looks by itself, for a wake-up that a full task queue refused.
-	missedWake = 50 * time.Millisecond
+	// leadShare is the part of all that wait by which a loop may be ahead of the longest waiting.
+	leadShare = 4
+	// leadTimeout is how long a loop waits for another one that is behind. That one may be stuck in a handler.
+	leadTimeout = 20 * time.Millisecond
 )
+
+// nobody is the ticket of a group in which nobody waits.
+const nobody = math.MaxInt64
 
 // SharedConfig configures a Shared. The unit is the caller's, bytes where channels reserve what they read.
 type SharedConfig struct {
@@ -31,12 +36,13 @@ type SharedConfig struct {
 	// FloorBytes is what a channel may read at a time however little room is left, so that channels that are silent cannot
 	// starve the others by what they have reserved. Zero means 2 KiB.
 	FloorBytes int
-	// ResumesPerTurn is how many channels of a loop are resumed in one turn. Zero means 64.
+	// ResumesPerTurn is how many of the channels that wait go on in one turn of their loop. Zero means 64.
 	ResumesPerTurn int
 }
 
 // Shared is a level that many channels on many loops fill: a sink's queue, a pool's memory. While it is high, channels that
-// watch it do not read; when it becomes normal they go on, those that wait longest first.
+// watch it do not read. When it becomes normal they take turns, those that wait longest first, also across loops: who has
+// read what one grant allows stands behind all that wait. So each gets its share, whatever the others send.
 //
 // Whoever queues calls Add(n), whoever has dealt with it Add(-n), from any goroutine. Every receive of a channel reserves
 // what it may bring and gives back what did not come. Reservations take no more than a quarter of HighBytes, nor than is left
@@ -53,6 +59,8 @@ type Shared struct {
 	reserved atomic.Int64
 	high     atomic.Bool
 	rises    atomic.Uint64
+	waiting  atomic.Int64 // channels in the queues of all groups
+	tickets  atomic.Int64 // that were given to them
 
 	groups atomic.Pointer[[]*group] // one a loop; copied on write
 	mu     sync.Mutex               // of those who write groups
@@ -107,7 +115,7 @@ func (s *Shared) settle() {
 	}
 }
 
-// wake wakes the loops on which channels wait.
+// wake makes the loops look on which channels wait.
 func (s *Shared) wake() {
 	for _, g := range *s.groups.Load() {
 		g.wake()
@@ -125,6 +133,18 @@ func (s *Shared) ReservedBytes() int64 { return s.reserved.Load() }
 
 // Rises is how often the level became high. Any goroutine.
 func (s *Shared) Rises() uint64 { return s.rises.Load() }
+
+// Waiting is how many channels wait, for the level to fall or for their turn. Any goroutine.
+func (s *Shared) Waiting() int { return int(s.waiting.Load()) }
+
+// oldest is the ticket of the channel that waits longest.
+func (s *Shared) oldest() int64 {
+	t := int64(nobody)
+	for _, g := range *s.groups.Load() {
+		t = min(t, g.head.Load())
+	}
+	return t
+}
 
 // reserve answers how much of n may be read now, at least FloorBytes where n is.
 func (s *Shared) reserve(n int) int {
@@ -149,7 +169,7 @@ func (s *Shared) join(pool *buffer.Pool) *group {
 		}
 	}
 	g := &group{shared: s, pool: pool}
-	g.task = func(*pipeline.Context) { g.run() }
+	g.head.Store(nobody)
 	more := append(make([]*group, 0, len(all)+1), all...)
 	more = append(more, g)
 	s.groups.Store(&more)
@@ -168,214 +188,4 @@ func (s *Shared) leave(g *group) {
 		}
 	}
 	s.groups.Store(&rest)
-}
-
-// group is what the channels of one loop have in common at one Shared. It belongs to the loop, but for what is said below.
-type group struct {
-	shared *Shared
-	pool   *buffer.Pool
-	subs   list // everybody
-	queue  list // those who wait, longest first
-	agent  *sub // one of subs, through whose channel other goroutines reach the loop
-
-	waiting atomic.Bool // queue is not empty; before that is looked at, shared.high is looked at again
-	posted  atomic.Bool // run was posted and has not begun
-
-	mu   sync.Mutex
-	ref  pipeline.Ref // the agent's; guarded by mu
-	task func(*pipeline.Context)
-}
-
-// wake posts run where somebody waits. Any goroutine.
-func (g *group) wake() {
-	if !g.waiting.Load() || !g.posted.CompareAndSwap(false, true) {
-		return
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.ref == nil || g.ref.Execute(g.task) != nil {
-		// The agent's channel is closed: its successor looks. Or too many tasks of it wait: the loop looks by itself.
-		g.posted.Store(false)
-	}
-}
-
-// run resumes those who wait longest; the others come in the next turn, when there is still room.
-func (g *group) run() {
-	g.posted.Store(false) // from here on a change wakes again
-	for n := 0; n < g.shared.cfg.ResumesPerTurn && g.queue.first != nil && !g.shared.high.Load(); n++ {
-		g.queue.first.fell()
-	}
-	if g.queue.first != nil && !g.shared.high.Load() {
-		g.wake()
-	}
-}
-
-// appoint makes one of the others the agent.
-func (g *group) appoint() {
-	g.agent = g.subs.first
-	var ref pipeline.Ref
-	if g.agent != nil {
-		ref = g.agent.h.ctx.Ref()
-	}
-	g.mu.Lock()
-	g.ref = ref
-	g.mu.Unlock()
-	if g.agent == nil {
-		g.shared.leave(g)
-		return
-	}
-	if g.waiting.Load() {
-		g.agent.backstop()
-		if !g.shared.high.Load() {
-			g.wake() // one that came in between found the old agent's channel closed
-		}
-	}
-}
-
-// sub is one Handler's place at one Shared: its node in the lists of the group. It belongs to the Handler's loop.
-type sub struct {
-	h      *Handler
-	shared *Shared
-	group  *group
-
-	all, wait links
-	timer     pipeline.Timer
-	reserved  int
-	high      bool // it waits
-}
-
-func (s *sub) subscribe(ctx *pipeline.Context) {
-	s.group = s.shared.join(ctx.Pool())
-	s.group.subs.push(s, allLinks)
-	if s.group.agent == nil {
-		s.group.appoint()
-	}
-}
-
-func (s *sub) unsubscribe() {
-	g := s.group
-	if g == nil {
-		return
-	}
-	s.refund()
-	if s.high {
-		s.leaveQueue()
-	}
-	if s.timer != nil {
-		s.timer.Stop()
-	}
-	g.subs.remove(s, allLinks)
-	s.group = nil
-	if g.agent == s {
-		g.appoint()
-	}
-}
-
-// sharedHigh looks at the shared levels and waits at those that are high. It answers whether one is.
-func (h *Handler) sharedHigh() bool {
-	for i := range h.subs {
-		if s := &h.subs[i]; !s.high && s.shared.high.Load() {
-			s.rose()
-		}
-	}
-	return h.highSubs > 0
-}
-
-// rose makes s wait. Whoever makes the level fall looks at waiting after he has changed high, and here high is looked at after
-// waiting has changed: one of the two sees the other.
-func (s *sub) rose() {
-	g := s.group
-	if g == nil {
-		return
-	}
-	s.high = true
-	s.h.highSubs++
-	if g.queue.first == nil {
-		g.agent.backstop()
-	}
-	g.queue.push(s, waitLinks)
-	g.waiting.Store(true)
-	if !s.shared.high.Load() {
-		s.leaveQueue()
-	}
-}
-
-// fell lets the Handler go on.
-func (s *sub) fell() {
-	s.leaveQueue()
-	if h := s.h; h.level < OverLimit {
-		h.settle(h.ctx.Pending()) // its own next event tells: this is another channel's
-	}
-}
-
-func (s *sub) leaveQueue() {
-	s.high = false
-	s.h.highSubs--
-	g := s.group
-	g.queue.remove(s, waitLinks)
-	if g.queue.first == nil {
-		g.waiting.Store(false)
-	}
-}
-
-// backstop makes the loop look by itself while somebody waits.
-func (s *sub) backstop() {
-	if s.timer == nil {
-		s.timer = s.h.ctx.NewTimer(func(*pipeline.Context) error {
-			if g := s.group; g != nil && g.agent == s && g.queue.first != nil {
-				g.run()
-				if g.queue.first != nil {
-					s.timer.Reset(missedWake)
-				}
-			}
-			return nil
-		})
-	}
-	s.timer.Reset(missedWake)
-}
-
-// reserve takes what the next receive may bring and gives back what the last did not.
-func (s *sub) reserve(n int) int {
-	s.refund()
-	s.reserved = s.shared.reserve(n)
-	return s.reserved
-}
-
-func (s *sub) refund() {
-	s.shared.reserved.Add(-int64(s.reserved))
-	s.reserved = 0
-}
-
-// list is a doubly linked list through one of the links of its nodes.
-type list struct{ first, last *sub }
-
-type links struct{ next, prev *sub }
-
-func allLinks(s *sub) *links  { return &s.all }
-func waitLinks(s *sub) *links { return &s.wait }
-
-func (l *list) push(s *sub, of func(*sub) *links) {
-	n := of(s)
-	n.prev, n.next = l.last, nil
-	if l.last == nil {
-		l.first = s
-	} else {
-		of(l.last).next = s
-	}
-	l.last = s
-}
-
-func (l *list) remove(s *sub, of func(*sub) *links) {
-	n := of(s)
-	if n.prev == nil {
-		l.first = n.next
-	} else {
-		of(n.prev).next = n.next
-	}
-	if n.next == nil {
-		l.last = n.prev
-	} else {
-		of(n.next).prev = n.prev
-	}
-	n.next, n.prev = nil, nil
 }
