@@ -200,7 +200,8 @@ type SocketConfig struct {
 	Delay bool
 	// KeepAlive as in net.KeepAliveConfig; the zero value leaves it off.
 	KeepAlive net.KeepAliveConfig
-	// SendBufferBytes and ReceiveBufferBytes are SO_SNDBUF and SO_RCVBUF; zero leaves the kernel's auto-tuning on.
+	// SendBufferBytes and ReceiveBufferBytes are SO_SNDBUF and SO_RCVBUF, also of an adopted listener; zero leaves the kernel's
+	// auto-tuning on.
 	SendBufferBytes    int
 	ReceiveBufferBytes int
 }

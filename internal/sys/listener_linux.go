@@ -116,8 +116,11 @@ func (l *Listener) prepare(a *Address, o *ListenOptions) error {
 	return nil
 }
 
-// Adopt duplicates the descriptor of a listening stream socket that somebody else opened and goes on owning.
-func Adopt(c syscall.Conn) (*Listener, error) {
+// Adopt duplicates the descriptor of a listening stream socket that somebody else opened and goes on owning. It sets the
+// sizes of the buffers on it, as far as there are any: the window that a SYN-ACK announces is made from the listener's
+// receive buffer (tcp(7)). A connection whose buffer is made smaller only when it has been accepted has promised its peer
+// more than it can hold; the kernel drops the rest, and the peer's retransmissions back off for seconds.
+func Adopt(c syscall.Conn, options *SocketOptions) (*Listener, error) {
 	rc, err := c.SyscallConn()
 	if err != nil {
 		return nil, fmt.Errorf("adopt: %w", err)
@@ -134,7 +137,10 @@ func Adopt(c syscall.Conn) (*Listener, error) {
 		return nil, fmt.Errorf("adopt: %w", err)
 	}
 	l := &Listener{FD: fd, Shared: true}
-	if err := l.inspect(); err != nil {
+	if err = l.inspect(); err == nil {
+		err = options.applyBuffers(fd)
+	}
+	if err != nil {
 		unix.Close(fd)
 		return nil, fmt.Errorf("adopt: %w", err)
 	}

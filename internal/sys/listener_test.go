@@ -101,7 +101,7 @@ func TestOnlyAPathThatListenCreatedIsUnlinked(t *testing.T) {
 	original, err := net.Listen("unix", path)
 	require.NoError(t, err)
 	defer original.Close()
-	adopted, err := Adopt(original.(syscall.Conn))
+	adopted, err := Adopt(original.(syscall.Conn), &SocketOptions{})
 	require.NoError(t, err)
 	require.NoError(t, adopted.Close())
 	require.FileExists(t, path)
@@ -132,9 +132,32 @@ func TestAdoptRefusesWhatDoesNotListen(t *testing.T) {
 		{file, unix.ENOTSOCK},
 		{closed, net.ErrClosed},
 	} {
-		_, err := Adopt(c.conn.(syscall.Conn))
+		_, err := Adopt(c.conn.(syscall.Conn), &SocketOptions{})
 		require.ErrorIs(t, err, c.want, "%T", c.conn)
 	}
+}
+
+// A client must not be promised room that its connection will not have: what it sent into that would be dropped.
+func TestAnAdoptedListenerPromisesNoMoreThanItsReceiveBuffer(t *testing.T) {
+	promised := func(options SocketOptions) uint32 {
+		original, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		defer original.Close()
+		l, err := Adopt(original.(syscall.Conn), &options)
+		require.NoError(t, err)
+		defer l.Close()
+		conn, err := net.Dial("tcp", original.Addr().String())
+		require.NoError(t, err)
+		defer conn.Close()
+		raw, err := conn.(*net.TCPConn).SyscallConn()
+		require.NoError(t, err)
+		var info *unix.TCPInfo
+		require.NoError(t, raw.Control(func(fd uintptr) { info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) }))
+		require.NoError(t, err)
+		return info.Snd_wnd
+	}
+	require.Greater(t, promised(SocketOptions{}), uint32(32<<10))
+	require.LessOrEqual(t, promised(SocketOptions{ReceiveBufferBytes: 16 << 10}), uint32(16<<10))
 }
 
 func TestAdoptedDescriptorsAreCloseOnExecAndNonBlocking(t *testing.T) {
@@ -143,7 +166,7 @@ func TestAdoptedDescriptorsAreCloseOnExecAndNonBlocking(t *testing.T) {
 	require.NoError(t, unix.Listen(fd, 1))
 	file := os.NewFile(uintptr(fd), "listener")
 	defer file.Close()
-	l, err := Adopt(file)
+	l, err := Adopt(file, &SocketOptions{})
 	require.NoError(t, err)
 	defer l.Close()
 	flags, err := unix.FcntlInt(uintptr(l.FD), unix.F_GETFD, 0)

@@ -28,15 +28,8 @@ type SocketOptions struct {
 // connections it accepts: Linux clones the listener's socket (tcp(7), "Sockets API"). known is false when the socket may
 // have other options than a new one, so that each is set, not only those that differ from the kernel's default.
 func (o *SocketOptions) Apply(fd, family int, known bool) error {
-	if o.SendBufferBytes > 0 {
-		if errno := setInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, o.SendBufferBytes); errno != 0 {
-			return fmt.Errorf("SO_SNDBUF %d: %w", o.SendBufferBytes, errno)
-		}
-	}
-	if o.ReceiveBufferBytes > 0 {
-		if errno := setInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, o.ReceiveBufferBytes); errno != 0 {
-			return fmt.Errorf("SO_RCVBUF %d: %w", o.ReceiveBufferBytes, errno)
-		}
+	if err := o.applyBuffers(fd); err != nil {
+		return err
 	}
 	if family != unix.AF_INET && family != unix.AF_INET6 {
 		return nil
@@ -51,6 +44,21 @@ func (o *SocketOptions) Apply(fd, family int, known bool) error {
 		}
 	}
 	return setKeepAlive(fd, &o.KeepAlive, known)
+}
+
+// applyBuffers sets the sizes of the buffers.
+func (o *SocketOptions) applyBuffers(fd int) error {
+	if o.SendBufferBytes > 0 {
+		if errno := setInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, o.SendBufferBytes); errno != 0 {
+			return fmt.Errorf("SO_SNDBUF %d: %w", o.SendBufferBytes, errno)
+		}
+	}
+	if o.ReceiveBufferBytes > 0 {
+		if errno := setInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, o.ReceiveBufferBytes); errno != 0 {
+			return fmt.Errorf("SO_RCVBUF %d: %w", o.ReceiveBufferBytes, errno)
+		}
+	}
+	return nil
 }
 
 func setKeepAlive(fd int, k *net.KeepAliveConfig, known bool) error {

@@ -91,7 +91,7 @@ func (t *Transport) Listen(cfg transport.ListenConfig) (transport.Handle, error)
 	var l *sys.Listener
 	var err error
 	if cfg.Listener != nil {
-		l, err = sys.Adopt(cfg.Listener)
+		l, err = sys.Adopt(cfg.Listener, &options)
 	} else {
 		l, err = sys.Listen(&sys.ListenOptions{
 			Network: cfg.Network, Address: cfg.Address, Backlog: cfg.Backlog, ReusePort: cfg.ReusePort,

@@ -204,7 +204,7 @@ func (t *Transport) Listen(cfg transport.ListenConfig) (transport.Handle, error)
 	l := &listener{options: sys.SocketOptions(cfg.Socket), multishot: t.features&MultishotAccepts != 0}
 	var err error
 	if cfg.Listener != nil {
-		if l.socket, err = sys.Adopt(cfg.Listener); err != nil {
+		if l.socket, err = sys.Adopt(cfg.Listener, &l.options); err != nil {
 			return 0, fmt.Errorf("uring: listen: %w", err)
 		}
 	} else {
