@@ -15,6 +15,9 @@ import (
 	"github.com/weirnet/weir/pipeline"
 )
 
+// patience bounds every wait.
+const patience = 30 * time.Second
+
 // number is a message of a decoder that knows how to detach itself.
 type number struct{ n int }
 
@@ -89,7 +92,7 @@ func newPool(t testing.TB, cfg offload.PoolConfig) *offload.Pool {
 	p, err := offload.NewPool(cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		assert.NoError(t, p.Close(ctx))
 	})
@@ -118,7 +121,7 @@ func (s *source) ChannelRead(ctx *pipeline.Context, msg any) error {
 
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(100 * time.Microsecond) {
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(100 * time.Microsecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("never: " + what)
 		}

@@ -109,7 +109,6 @@ func New[In, M, R any](pool *Pool, cfg Config[In, M, R]) (*Handler[In, M, R], er
 	}
 	h := &Handler[In, M, R]{cfg: cfg}
 	h.link.pool = pool
-	h.link.turn = h.turn
 	return h, nil
 }
 
@@ -133,13 +132,13 @@ func copyBytes(b *buffer.Buf) ([]byte, int) {
 	return p, len(p)
 }
 
-// HandlerAdded takes the Ref that results are posted by.
+// HandlerAdded makes the signal that results are told by.
 func (h *Handler[In, M, R]) HandlerAdded(ctx *pipeline.Context) error {
 	if h.added {
 		return fmt.Errorf("%w: a handler stands in one pipeline, once", ErrConfig)
 	}
 	h.added = true
-	h.link.ref = ctx.Ref()
+	h.link.signal = ctx.NewSignal(h.turn)
 	return nil
 }
 
@@ -196,7 +195,7 @@ func (h *Handler[In, M, R]) ChannelInactive(ctx *pipeline.Context) error {
 
 // HandlerRemoved gives up what is under way. An event that waited for it goes on.
 func (h *Handler[In, M, R]) HandlerRemoved(ctx *pipeline.Context) error {
-	if h.link.ref == nil {
+	if h.link.signal == nil {
 		return nil
 	}
 	if !ctx.Open() {
@@ -208,11 +207,10 @@ func (h *Handler[In, M, R]) HandlerRemoved(ctx *pipeline.Context) error {
 	return nil
 }
 
-// turn does what goroutines of the pool have posted the task for.
-func (h *Handler[In, M, R]) turn(ctx *pipeline.Context) {
-	h.link.woken.Store(false) // before looking: what is ready later posts again
+// turn does what goroutines of the pool have raised the signal for.
+func (h *Handler[In, M, R]) turn(ctx *pipeline.Context) error {
 	if h.ended != nil {
-		return
+		return nil
 	}
 	// No more than were there at the beginning: what is ready meanwhile has its turn later, like other channels.
 	for n := h.flight.len(); n > 0 && h.ended == nil; n-- {
@@ -225,7 +223,7 @@ func (h *Handler[In, M, R]) turn(ctx *pipeline.Context) {
 		h.finish(ctx, h.flight.pop())
 	}
 	if h.ended != nil {
-		return
+		return nil
 	}
 	h.settle()
 	h.offer()
@@ -233,6 +231,7 @@ func (h *Handler[In, M, R]) turn(ctx *pipeline.Context) {
 	if h.flight.len() == 0 {
 		h.passOn(ctx)
 	}
+	return nil
 }
 
 // settle notices that the message that waited for room has it.
@@ -385,7 +384,7 @@ func (t *task[M, R]) fail(err error) {
 func (t *task[M, R]) finish() {
 	l := t.link // afterwards t is the loop's
 	t.state.Store(taskDone)
-	l.wake()
+	l.signal.Raise()
 }
 
 // abandon ends a task that nobody has begun. Loop goroutine.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"runtime"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -114,6 +113,27 @@ func TestAFullPoolPausesReadingAndResumesInTurn(t *testing.T) {
 		assert.False(t, ch[i].Paused())
 	}
 	eventually(t, "nothing is left", func() bool { return pool.Stats() == offload.PoolStats{Done: 7} })
+}
+
+func TestAChannelThatWaitsForRoomIsNotOvertaken(t *testing.T) {
+	pool := newPool(t, offload.PoolConfig{Workers: 1, MaxQueued: 4})
+	g := newGates()
+	loop := pipelinetest.NewLoop(t)
+	var r [2]results
+	first, second := loop.New(&source{}, handler(t, pool, g, &r[0], 0)), loop.New(&source{}, handler(t, pool, g, &r[1], 0))
+	first.WriteInbound([]int{1})
+	eventually(t, "one runs", func() bool { return pool.Stats().Running == 1 })
+	first.WriteInbound([]int{2, 3, 4, 5, 6}) // the last one waits
+	g.let(1)
+	eventually(t, "there is room, and not yet half", func() bool { return pool.Stats().Queued == 3 })
+	second.WriteInbound([]int{11})
+	assert.Equal(t, 2, pool.Stats().Waiting)
+	assert.True(t, second.Paused())
+	g.let(2)
+	eventually(t, "both have room", func() bool { return pool.Stats().Waiting == 0 })
+	g.let(3, 4, 5, 6, 11)
+	loop.RunUntil(func() bool { return len(r[0].got)+len(r[1].got) == 7 })
+	assert.Equal(t, []int{1, 2, 3, 4, 5, 6, 11}, g.started())
 }
 
 func TestThePoolCountsBytes(t *testing.T) {
@@ -243,7 +263,7 @@ func TestARemovedHandlerAnswersWithErrRemoved(t *testing.T) {
 	eventually(t, "the work saw it", func() bool { return errors.Is(g.cause(1), offload.ErrRemoved) })
 }
 
-func TestAFullQueueOfTasksLosesNoResult(t *testing.T) {
+func TestAFullQueueOfTasksHoldsNoResultUp(t *testing.T) {
 	g, r := newGates(), &results{}
 	ch := pipelinetest.NewConfig(t, pipelinetest.Config{MaxPostedTasks: 1, Manual: true}, &source{},
 		pipelinetest.Named("off", handler(t, newPool(t, offload.PoolConfig{}), g, r, 0)))
@@ -254,7 +274,6 @@ func TestAFullQueueOfTasksLosesNoResult(t *testing.T) {
 	require.NoError(t, ref.Execute(func(*pipeline.Context) {}))
 	require.ErrorIs(t, ref.Execute(func(*pipeline.Context) {}), pipeline.ErrFull)
 	g.let(1)
-	time.Sleep(3 * time.Millisecond) // it may try in vain; nothing depends on it
 	ch.RunUntil(func() bool { return len(r.got) == 1 })
 	assert.Equal(t, texts(1), r.got)
 }

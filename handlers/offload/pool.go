@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
-	"time"
 
 	"github.com/panjf2000/ants/v2"
 )
@@ -23,9 +22,6 @@ const (
 	DefaultMaxQueued      = 4096
 	DefaultMaxQueuedBytes = 64 << 20
 )
-
-// wakeAgain is after how long a channel is woken again whose task queue had no room.
-const wakeAgain = time.Millisecond
 
 // PoolConfig configures a Pool. The zero value works.
 type PoolConfig struct {
@@ -73,11 +69,6 @@ type Pool struct {
 	closed  bool
 	idle    chan struct{} // closed when closed and nothing is left; nil until Close
 	stats   PoolStats     // QueuedBytes and the totals
-
-	wakeMu sync.Mutex
-	// guarded by wakeMu
-	unwoken []*link // whose channels' task queues had no room
-	armed   bool    // the timer for them runs
 }
 
 // entry is a message in the queue.
@@ -96,7 +87,8 @@ type job interface {
 	fail(err error)
 }
 
-// NewPool answers a pool without goroutines: they come with the work and go when there is none.
+// NewPool answers a pool whose workers come with the work and go when there has been none for a second. Two goroutines that
+// see to that end with Close.
 func NewPool(cfg PoolConfig) (*Pool, error) {
 	if cfg.Workers < 0 || cfg.MaxQueued < 0 || cfg.MaxQueuedBytes < 0 {
 		return nil, fmt.Errorf("%w: pool of %d workers, queue of %d messages, %d bytes", ErrConfig, cfg.Workers, cfg.MaxQueued,
@@ -182,11 +174,11 @@ func (p *Pool) drop() {
 		}
 	}
 	for _, l := range woken {
-		l.wake()
+		l.signal.Raise()
 	}
 }
 
-// offer takes j, or makes l wait for room with it. False: l waits, and l.granted and a wake will come. Loop goroutine of l.
+// offer takes j, or makes l wait for room with it. False: l waits, and l.granted and a signal will come. Loop goroutine of l.
 func (p *Pool) offer(l *link, j job, bytes int) bool {
 	p.mu.Lock()
 	if p.closed {
@@ -262,7 +254,7 @@ func (p *Pool) worker() {
 			p.start()
 		}
 		for i, l := range woken {
-			l.wake()
+			l.signal.Raise()
 			woken[i] = nil
 		}
 		woken = woken[:0]
@@ -341,26 +333,5 @@ func (p *Pool) checkIdle() {
 		default:
 			close(p.idle)
 		}
-	}
-}
-
-// retry wakes l again a little later. Any goroutine.
-func (p *Pool) retry(l *link) {
-	p.wakeMu.Lock()
-	defer p.wakeMu.Unlock()
-	p.unwoken = append(p.unwoken, l)
-	if !p.armed {
-		p.armed = true
-		time.AfterFunc(wakeAgain, p.wakeUnwoken)
-	}
-}
-
-func (p *Pool) wakeUnwoken() {
-	p.wakeMu.Lock()
-	again := p.unwoken
-	p.unwoken, p.armed = nil, false
-	p.wakeMu.Unlock()
-	for _, l := range again {
-		l.post()
 	}
 }
