@@ -101,6 +101,26 @@ func TestAGateDropsNothingWhereReadingPauses(t *testing.T) {
 	}
 }
 
+// The gate looks behind each frame, so that a framer that asks ctx.Reading stops there.
+func TestAFramerStopsBehindTheFrameThatIsTooMuch(t *testing.T) {
+	h := newHandler(t, small())
+	framer := onRead(func(ctx *pipeline.Context, _ any) error {
+		for i := 0; i < 3 && ctx.Reading(); i++ {
+			ctx.FireRead(&frame{"one of three"})
+		}
+		return nil
+	})
+	seen := 0
+	ch, _ := channel(t, h, framer, watermark.NewDropGate(h), onRead(func(ctx *pipeline.Context, _ any) error {
+		seen++
+		return ctx.WriteBytes(make([]byte, 600))
+	}))
+	ch.Stall()
+	ch.WriteInbound("three frames")
+	assert.Equal(t, 2, seen)
+	ch.Unstall()
+}
+
 // The second frame finds more than the hard limit pending, and the Probe closes: what the framer still emits is not for the
 // application, nor was it delivered.
 func TestAGateDropsWhatComesAfterTheEnd(t *testing.T) {
