@@ -144,6 +144,28 @@ func TestASuccessorGetsWhatTheFramerHolds(t *testing.T) {
 	}
 }
 
+func TestASuccessorGetsWhatCameFromWithinLast(t *testing.T) {
+	in := "one\nchange\ntwo"
+	for size := 1; size <= len(in); size++ {
+		ch, a := start(t, mustLines(t, LinesConfig{}), nil)
+		a.then = func(ctx *pipeline.Context, text string) {
+			if text == "change" {
+				ctx.Pipeline().FireRead(buffer.Wrap([]byte("[within]")))
+				_, err := ctx.Pipeline().Remove("framer")
+				assert.NoError(t, err)
+			}
+		}
+		ch.WriteInboundSplit([]byte(in), size)
+		want := "two[within]"
+		if behind := len(in) - len("two"); size < len(in) { // what has come of "two" with the line before it
+			here := min(len(in), (behind+size-1)/size*size) - behind
+			want = "two"[:here] + "[within]" + "two"[here:]
+		}
+		assert.Equal(t, "one change "+want, a.got[0]+" "+a.got[1]+" "+strings.Join(a.got[2:], ""), "pieces of %d", size)
+		ch.Finish()
+	}
+}
+
 func TestASuccessorGetsTheBeginningOfAFrame(t *testing.T) {
 	ch, a := start(t, mustLines(t, LinesConfig{}), nil)
 	ch.WriteInbound("one\nbegin")
