@@ -28,6 +28,6 @@
 // done is called exactly once for each message, whatever happens, as long as it does not panic itself. What was read before
 // the peer's FIN is worked and done before ChannelReadClosed goes on, and before ChannelShutdown does. When the channel is
 // closed, the context of its works is cancelled, works that have not begun never will, and done gets what is ready and
-// pipeline.ErrClosed for the rest, in order, before ChannelInactive goes on; writes fail by then. A handler that is removed before
-// gives ErrRemoved instead. A peer that has gone while reading is paused is subject to the channel's PausedCloseTimeout.
+// pipeline.ErrClosed for the rest, in order, before ChannelInactive goes on; writes fail by then. A handler that is removed
+// before gives ErrRemoved instead. A peer that has gone while reading is paused is subject to the channel's PausedCloseTimeout.
 package offload

@@ -315,6 +315,21 @@ func TestCloseOfThePoolWaitsForWhatItHas(t *testing.T) {
 	assert.Equal(t, texts(1, 2), r.got)
 }
 
+func TestAClosedPoolLeavesNoGoroutine(t *testing.T) {
+	before := runtime.NumGoroutine()
+	pool, err := offload.NewPool(offload.PoolConfig{Workers: 3})
+	require.NoError(t, err)
+	r := &results{}
+	g := newGates()
+	ch := pipelinetest.New(t, &source{}, handler(t, pool, g, r, 0))
+	ch.WriteInbound([]int{1, 2, 3})
+	g.let(1, 2, 3)
+	ch.RunUntil(func() bool { return len(r.got) == 3 })
+	ch.Finish()
+	require.NoError(t, pool.Close(context.Background()))
+	eventually(t, "all are gone", func() bool { return runtime.NumGoroutine() <= before })
+}
+
 func TestConfigurationsThatMakeNoSense(t *testing.T) {
 	for _, cfg := range []offload.PoolConfig{{Workers: -1}, {MaxQueued: -1}, {MaxQueuedBytes: -1}} {
 		_, err := offload.NewPool(cfg)
