@@ -13,13 +13,13 @@ import (
 	"github.com/weirnet/weir/pipeline/pipelinetest"
 )
 
-// keeper keeps the frames that it gets, pausing at some.
-type keeper struct {
+// frameKeeper keeps the frames that it gets, pausing at some.
+type frameKeeper struct {
 	kept   []*buffer.Buf
 	pauses bool
 }
 
-func (k *keeper) ChannelRead(ctx *pipeline.Context, msg any) error {
+func (k *frameKeeper) ChannelRead(ctx *pipeline.Context, msg any) error {
 	k.kept = append(k.kept, msg.(*buffer.Buf).Retain())
 	if k.pauses && len(k.kept)%3 == 0 {
 		ctx.Pause()
@@ -35,7 +35,7 @@ func TestAFrameThatIsKeptStaysAsItIs(t *testing.T) {
 	in := []byte(strings.Join(want, "\n") + "\n")
 	for _, pauses := range []bool{false, true} {
 		for _, size := range []int{1, 2, 7, 64, 511, 513, len(in)} {
-			k := &keeper{pauses: pauses}
+			k := &frameKeeper{pauses: pauses}
 			ch := pipelinetest.New(t, mustLines(t, LinesConfig{}), pipelinetest.Named("app", k))
 			ch.WriteInboundSplit(in, size)
 			for ch.Paused() {
