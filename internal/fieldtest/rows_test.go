@@ -37,7 +37,6 @@ golang/go#65064
 var later = map[string]string{
 	"panjf2000/gnet#569":    "There is no io.Reader or io.Writer on a channel; the net.Conn adapter brings them.",
 	"panjf2000/gnet#16":     "TLS is a handler of its own.",
-	"panjf2000/gnet#448":    "The framing codecs are handlers of their own, each with a fuzz test of any split of its input.",
 	"panjf2000/gnet#321":    "Serving on Windows needs a transport on Go's net.",
 	"panjf2000/gnet#484":    "Datagrams are not part of the transport contract yet.",
 	"panjf2000/gnet#694":    "Datagrams are not part of the transport contract yet.",
