@@ -22,7 +22,14 @@ var (
 // NewFramer answers a handler around s, which is its alone.
 func NewFramer(s Splitter) *Framer {
 	f := &Framer{}
-	f.init(s, f.fire)
+	f.lines, _ = s.(*lines)
+	f.init(s, func(ctx *pipeline.Context, b *buffer.Buf, off, n int, at Span) error {
+		if err := at.check(n); err != nil {
+			return err
+		}
+		ctx.FireRead(b.Scratch(&f.view, off+at.Start, at.End-at.Start))
+		return nil
+	})
 	return f
 }
 
@@ -34,12 +41,12 @@ func framer(s Splitter, err error) (*Framer, error) {
 	return NewFramer(s), nil
 }
 
-func (f *Framer) fire(ctx *pipeline.Context, b *buffer.Buf, off, n int, at Span) error {
-	if uint(at.Start) > uint(at.End) || uint(at.End) > uint(n) {
-		return fmt.Errorf("%w: frame [%d,%d) in %d", ErrDecoder, at.Start, at.End, n)
+// check tells whether at lies in the n bytes that were taken.
+func (at Span) check(n int) error {
+	if uint(at.Start) <= uint(at.End) && uint(at.End) <= uint(n) {
+		return nil
 	}
-	ctx.FireRead(b.Scratch(&f.view, off+at.Start, at.End-at.Start))
-	return nil
+	return fmt.Errorf("%w: frame [%d,%d) in %d", ErrDecoder, at.Start, at.End, n)
 }
 
 // Handler is the handler that decodes received bytes and gives each message to a function. It belongs to its channel's loop
@@ -58,5 +65,20 @@ var (
 func Handle[M any](dec Decoder[M], fn func(ctx *pipeline.Context, m M) error) *Handler[M] {
 	h := &Handler[M]{}
 	h.init(dec, func(ctx *pipeline.Context, _ *buffer.Buf, _, _ int, m M) error { return fn(ctx, m) })
+	return h
+}
+
+// HandleFrames answers a handler that calls fn for each frame of s, which is its alone: a Framer and what stands behind it
+// in one, where frames are not to travel as messages. fn borrows frame until return.
+func HandleFrames(s Splitter, fn func(ctx *pipeline.Context, frame []byte) error) *Handler[Span] {
+	h := &Handler[Span]{}
+	h.lines, _ = s.(*lines)
+	h.frame = fn
+	h.init(s, func(ctx *pipeline.Context, b *buffer.Buf, off, n int, at Span) error {
+		if err := at.check(n); err != nil {
+			return err
+		}
+		return fn(ctx, b.Bytes()[off+at.Start:off+at.End:off+at.End])
+	})
 	return h
 }

@@ -20,6 +20,9 @@ type stream[M any] struct {
 	dec  Decoder[M]
 	emit func(ctx *pipeline.Context, b *buffer.Buf, off, n int, m M) error // b borrowed: m took n bytes from off on
 
+	lines *lines                                          // dec, where emitLines may do what it and emit do
+	frame func(ctx *pipeline.Context, frame []byte) error // what emit does with a line; nil: it is a Framer's
+
 	cur    *buffer.Buf // borrowed while decode runs: what comes behind rest; others may hold it, so it stays as it is
 	off    int         // bytes at the front of cur that are done with
 	rest   *buffer.Buf // owned: received and not yet decoded
@@ -163,12 +166,18 @@ func (s *stream[M]) messages(ctx *pipeline.Context) {
 		return
 	}
 	in := s.cur.Bytes()
+	short := false // the last message was a short line
 	for s.off < len(in) && !s.removed {
 		if !ctx.Reading() {
 			s.hold(ctx)
 			return
 		}
 		left := len(in) - s.off
+		if short && left >= 2*shortLine {
+			s.emitLines(ctx, in)
+			short = false
+			continue
+		}
 		m, n, err := s.dec.Decode(in[s.off:])
 		if err == nil && uint(n-1) < uint(left) {
 			off := s.off
@@ -176,6 +185,7 @@ func (s *stream[M]) messages(ctx *pipeline.Context) {
 			if err = s.emit(ctx, s.cur, off, n, m); err != nil {
 				report(ctx, err)
 			}
+			short = n < shortLine && s.lines != nil
 			continue
 		}
 		if err == ErrShort {
