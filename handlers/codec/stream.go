@@ -145,9 +145,22 @@ func (s *stream[M]) leave(ctx *pipeline.Context, intact bool) {
 		return
 	}
 	s.removed, s.cut = false, false // it may be added again
-	s.pass(ctx, rest, taken)
-	s.pass(ctx, cur, off)
-	s.pass(ctx, late, 0)
+	if cur != nil && cur.Len() == off {
+		cur = nil
+	}
+	switch {
+	case cur == nil && late == nil:
+		s.pass(ctx, rest, taken)
+	case rest == nil && late == nil:
+		s.pass(ctx, cur, off)
+	default: // in one piece: what a handler behind the successor delivers from within comes behind all of it
+		all := ctx.Pool().Get(0)
+		defer all.Release()
+		copyFrom(all, rest, taken)
+		copyFrom(all, cur, off)
+		copyFrom(all, late, 0)
+		s.pass(ctx, all, 0)
+	}
 	if s.eof {
 		s.eof = false
 		ctx.FireReadClosed()
@@ -463,6 +476,13 @@ func (s *stream[M]) lastMessages(ctx *pipeline.Context, f Finisher[M]) bool {
 		if s.rest != nil && s.rest.Len() == s.taken {
 			s.dropRest()
 		}
+	}
+}
+
+// copyFrom appends what is in b, which may be nil, from off on. It borrows both until return.
+func copyFrom(to, b *buffer.Buf, off int) {
+	if b != nil {
+		to.Append(b.Bytes()[off:])
 	}
 }
 
