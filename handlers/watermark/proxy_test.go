@@ -27,10 +27,11 @@ func (r *relay) ChannelRead(_ *pipeline.Context, msg any) error { return r.other
 
 func (r *relay) ChannelReadClosed(*pipeline.Context) error { return r.other.CloseWrite() }
 
-func (r *relay) ChannelInactive(*pipeline.Context) error {
+func (r *relay) ChannelInactive(ctx *pipeline.Context) error {
 	if r.other != nil {
 		_ = r.other.Close()
 	}
+	ctx.FireInactive()
 	return nil
 }
 

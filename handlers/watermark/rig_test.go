@@ -60,28 +60,33 @@ type side struct {
 	active, inactive int          // loop goroutine only
 }
 
+// first stands at the beginning of the pipeline.
+type first struct{ *side }
+
 // ChannelActive counts, and hands the side to the test.
-func (s *side) ChannelActive(ctx *pipeline.Context) error {
+func (s first) ChannelActive(ctx *pipeline.Context) error {
 	if s.active++; s.active > 1 {
 		s.rig.wrong.Add(1)
 	}
 	s.ref = ctx.Ref()
 	ctx.WatchPending(-1, 0, func(_ *pipeline.Context, n int) error { s.note(n); return nil })
 	s.rig.active.Add(1)
-	s.rig.sides <- s
+	s.rig.sides <- s.side
 	ctx.FireActive()
 	return nil
 }
 
+// last stands at the end of the pipeline: what comes there has passed all handlers.
+type last struct{ *side }
+
 // ChannelInactive counts.
-func (s *side) ChannelInactive(ctx *pipeline.Context) error {
+func (s last) ChannelInactive(ctx *pipeline.Context) error {
 	if s.inactive++; s.inactive > 1 || s.active == 0 {
 		s.rig.wrong.Add(1)
 	}
 	if err := ctx.Cause(); err != nil {
 		s.cause.Store(err)
 	}
-	ctx.FireInactive()
 	s.rig.inactive.Add(1)
 	return nil
 }
@@ -134,12 +139,12 @@ func serve(t *testing.T, kind weir.Kind, s setup) *rig {
 				return err
 			}
 			side := &side{rig: r, h: h}
-			for _, handler := range append([]any{side, h}, s.behind(side)...) {
+			for _, handler := range append([]any{first{side}, h}, s.behind(side)...) {
 				if err := p.AddLast("", handler); err != nil {
 					return err
 				}
 			}
-			return nil
+			return p.AddLast("", last{side})
 		},
 	}
 	addr, err := r.srv.Listen("tcp", "127.0.0.1:0")
