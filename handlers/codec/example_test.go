@@ -198,6 +198,23 @@ func ExampleHandle() {
 	// "\x01\x02"
 }
 
+func ExampleHandleFrames() {
+	s, err := codec.SplitLines(codec.LinesConfig{})
+	if err != nil {
+		panic(err)
+	}
+	h := codec.HandleFrames(s, func(ctx *pipeline.Context, line []byte) error {
+		return ctx.WriteBytes([]byte("> "), line, []byte("\n"))
+	})
+	var t testing.T // a program has a server instead
+	ch := pipelinetest.New(&t, h)
+	ch.WriteInbound("one\r\ntw", "o\n")
+	fmt.Print(ch.OutboundString())
+	// Output:
+	// > one
+	// > two
+}
+
 func ExampleTooLongError() {
 	s, err := codec.SplitVarint32(codec.Varint32Config{MaxBytes: 100})
 	if err != nil {
