@@ -65,11 +65,12 @@ func newServer(cfg *config, logger *slog.Logger) (s *server, err error) {
 		},
 	}
 	var sockets []net.Listener
+	listen := net.ListenConfig{Control: setReceiveBuffer(int(cfg.receiveBuffer))}
 	for _, p := range protocols() {
 		if cfg.addresses[p.name] == "" {
 			continue
 		}
-		socket, err := net.Listen("tcp", cfg.addresses[p.name])
+		socket, err := listen.Listen(context.Background(), "tcp", cfg.addresses[p.name])
 		if err != nil {
 			for _, socket := range sockets {
 				_ = socket.Close()

@@ -216,6 +216,15 @@ func position(line []byte) (connection, sequence uint64, ok bool) {
 	return connection, sequence, found && dot && end && err1 == nil && err2 == nil
 }
 
+// quantiles answers the least, 0.1 %, 1 %, 50 %, 99 % and most of sorted counts.
+func quantiles(counts []uint64) (q []uint64) {
+	last := float64(len(counts) - 1)
+	for _, share := range []float64{0, 0.001, 0.01, 0.5, 0.99, 1} {
+		q = append(q, counts[int(share*last)])
+	}
+	return q
+}
+
 // table prints what was wanted and what was.
 func table(all []sample, counts []uint64, connections int) error {
 	if len(all) < 2 {
@@ -245,8 +254,7 @@ func table(all []sample, counts []uint64, connections int) error {
 	fmt.Printf("%-44s %14s %14s %s\n", "RSS at most", "≤ 300 MB", humanize.Bytes(uint64(rss)), verdict(rss <= wantRSS))
 	fmt.Printf("%-44s %14s %14s %s\n", "delivered, most / least of a client", "≤ 2", fmt.Sprintf("%.2f", spread),
 		verdict(spread <= wantSpread && counts[0] > 0))
-	fmt.Printf("%-44s %14s %14s\n", "  least, median, most, frames", "",
-		fmt.Sprintf("%d, %d, %d", counts[0], counts[len(counts)/2], counts[len(counts)-1]))
+	fmt.Printf("%-44s %s\n", "  frames of a client: least, 0.1 %, 1 %, 50 %, 99 %, most", fmt.Sprint(quantiles(counts)))
 	fmt.Printf("%-44s %14s %14v %s\n", "loop lag p99, all the time", "≤ 20 ms", lag, verdict(lag <= wantLag))
 	fmt.Printf("%-44s %14s %14v\n", "loop lag p99, worst second", "", time.Duration(lags[len(lags)-1])*time.Microsecond)
 	fmt.Printf("%-44s %14s %14s\n", "pending at most; reserved at most", "", humanize.IBytes(uint64(pending))+"; "+humanize.IBytes(uint64(reserved)))
