@@ -21,8 +21,9 @@ var (
 	ErrBadFrame = errors.New("codec: bad frame")
 	// ErrTruncated says that the peer finished sending in the middle of a frame.
 	ErrTruncated = errors.New("codec: stream ends inside a frame")
-	// ErrOverrun says that a handler before the decoder went on delivering while reading was paused.
-	ErrOverrun = errors.New("codec: too much received while reading is paused")
+	// ErrOverrun says that a handler before the decoder went on delivering while reading was paused, or one behind it
+	// delivered more from within than may wait.
+	ErrOverrun = errors.New("codec: too much delivered while nothing may be decoded")
 	// ErrDecoder says that a Decoder broke its contract: it took no bytes, or more than there were.
 	ErrDecoder = errors.New("codec: decoder took an impossible number of bytes")
 	// ErrConfig answers a configuration that makes no sense.
@@ -60,7 +61,7 @@ type Decoder[M any] interface {
 	//
 	// With ErrShort nothing is taken, and in of the next call begins with the same bytes and has more of them, so that a
 	// decoder may remember how far it has looked. n is then how many bytes in must have before asking again makes sense,
-	// or 0 where that is not known.
+	// or 0 where that is not known; with as many as the largest message has, it is asked in any case.
 	//
 	// With ErrSkip, n > 0 bytes are taken that make no message. Every other error says what is wrong: with n > 0 about the
 	// n bytes it took, and decoding goes on behind them; with n = 0 about the stream, which cannot be understood from here

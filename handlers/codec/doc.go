@@ -13,7 +13,8 @@
 //     swallows it the channel closes. Swallowed, decoding goes on at the next frame where that can be found (a frame that
 //     is too long is skipped); else the channel closes all the same.
 //   - At the end of the stream an incomplete frame is reported as ErrTruncated, before ChannelReadClosed goes on.
-//   - A handler that is removed passes what it holds to its successor, behind the frame that is being handled.
+//   - A handler that is removed passes what it holds to its successor, in one piece and behind the frame that is being
+//     handled, also while reading is paused: then it is the successor that holds it back, where it is a decoder.
 //
 // Everything here belongs to its channel's loop.
 package codec
