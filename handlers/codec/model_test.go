@@ -14,11 +14,11 @@ import (
 )
 
 // world is a framer between a handler that sees what is delivered to it and one that does at random, from within, what a
-// handler may do: deliver more, pause, put another framer in its place, take it out. Frames have a length of one byte before
-// them; a zero is skipped, and a length of 255 is a bad frame of one byte.
+// handler may do: deliver more, pause, put another framer in its place, take it out.
 type world struct {
 	t         *testing.T
 	random    *rand.Rand
+	format    worldFormat
 	ch        *pipelinetest.Channel
 	delivered strings.Builder
 	got       []string // frames and errors, and then what comes from a framer that was taken out
@@ -37,8 +37,40 @@ func (p tap) ChannelRead(ctx *pipeline.Context, msg any) error {
 	return nil
 }
 
-// worldFrames is the format. It knows what it needs only now and then.
+// worldFormat is what the frames are.
+type worldFormat interface {
+	splitter() Splitter
+	// frames answers what becomes of in, and what was left before each of these events and behind the last.
+	frames(in string) (events, rest []string)
+	// letter is a byte that many frames have.
+	letter(*rand.Rand) byte
+}
+
+// worldLines are lines, most of them short.
+type worldLines struct{}
+
+func (worldLines) splitter() Splitter { return mustSplit(SplitLines(LinesConfig{})) }
+
+func (worldLines) frames(in string) (events, rest []string) {
+	for {
+		rest = append(rest, in)
+		line, behind, whole := strings.Cut(in, "\n")
+		if !whole {
+			return events, rest
+		}
+		events, in = append(events, strings.TrimSuffix(line, "\r")), behind
+	}
+}
+
+func (worldLines) letter(r *rand.Rand) byte { return "\n\n\rabcdefghijklmnopq"[r.IntN(20)] }
+
+// worldFrames have a length of one byte before them; a zero is skipped, and a length of 255 is a bad frame of one byte. The
+// decoder knows what it needs only now and then.
 type worldFrames struct{ random *rand.Rand }
+
+func (f worldFrames) splitter() Splitter { return f }
+
+func (worldFrames) letter(r *rand.Rand) byte { return byte(r.IntN(6)) }
 
 func (worldFrames) MaxMessageBytes() int { return 1000 }
 
@@ -55,8 +87,7 @@ func (f worldFrames) Decode(in []byte) (Span, int, error) {
 	return Span{1, n}, n, nil
 }
 
-// frames answers what the format makes of in, and what is left.
-func (f worldFrames) frames(in string) (events []string, rest []string) {
+func (f worldFrames) frames(in string) (events, rest []string) {
 	rest = []string{in}
 	for in != "" {
 		at, n, err := f.Decode([]byte(in))
@@ -117,7 +148,7 @@ func (w *world) event(ctx *pipeline.Context, text string) {
 			ctx.Pause()
 			ctx.Resume()
 		case 9, 10:
-			_, err := ctx.Pipeline().Replace("framer", "framer", NewFramer(worldFrames{w.random}))
+			_, err := ctx.Pipeline().Replace("framer", "framer", NewFramer(w.format.splitter()))
 			assert.NoError(w.t, err)
 			return // what is delivered from now on goes to the successor at once, before what the framer passes on to it
 		case 11:
@@ -138,7 +169,7 @@ func (w *world) remove() {
 func (w *world) piece(most int) []byte {
 	b := make([]byte, w.random.IntN(most+1))
 	for i := range b {
-		b[i] = byte(w.random.IntN(6))
+		b[i] = w.format.letter(w.random)
 		if w.random.IntN(40) == 0 {
 			b[i] = byte(w.random.IntN(256))
 		}
@@ -156,8 +187,11 @@ func (w *world) inject() {
 func TestFramesAreThoseOfAllThatWasDelivered(t *testing.T) {
 	for seed := range uint64(1500) {
 		w := &world{t: t, random: rand.New(rand.NewPCG(seed, 0)), framed: -1, left: 2000}
-		format := worldFrames{w.random}
-		f := pipelinetest.Named("framer", NewFramer(format))
+		w.format = worldFrames{w.random}
+		if seed%2 == 0 {
+			w.format = worldLines{}
+		}
+		f := pipelinetest.Named("framer", NewFramer(w.format.splitter()))
 		w.ch = pipelinetest.New(t, tap{w}, f, pipelinetest.Named("app", w))
 		ctx := w.ch.Context("app")
 		for range w.random.IntN(40) {
@@ -183,7 +217,7 @@ func TestFramesAreThoseOfAllThatWasDelivered(t *testing.T) {
 			}
 			w.ch.Do(ctx.Resume)
 		}
-		w.check(seed, format)
+		w.check(seed)
 		w.ch.Finish()
 		if t.Failed() {
 			t.Fatalf("seed %d", seed)
@@ -191,8 +225,8 @@ func TestFramesAreThoseOfAllThatWasDelivered(t *testing.T) {
 	}
 }
 
-func (w *world) check(seed uint64, format worldFrames) {
-	events, rest := format.frames(w.delivered.String())
+func (w *world) check(seed uint64) {
+	events, rest := w.format.frames(w.delivered.String())
 	if tail := rest[len(rest)-1]; tail != "" {
 		events, rest = append(events, truncated(len(tail))), append(rest, "")
 	}
