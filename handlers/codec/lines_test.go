@@ -93,7 +93,7 @@ func TestLinesFoundTogetherAreThoseFoundOneByOne(t *testing.T) {
 			}
 		}
 		split := func() Splitter { return mustSplit(SplitLines(cfg)) }
-		want := outcome(t, split(), in, []byte{1}, nil)
+		want := outcome(t, split(), in, []byte{7}, nil) // too few at a time for any to be found together
 		require.Equal(t, want, outcome(t, split(), in, nil, nil), "seed %d: %+v: at once", seed, cfg)
 		require.Equal(t, want, outcome(t, split(), in, nil, pauses), "seed %d: %+v: at once, with pauses %v", seed, cfg, pauses)
 		require.Equal(t, want, outcome(t, split(), in, []byte{255, 250}, pauses), "seed %d: %+v: in pieces", seed, cfg)
