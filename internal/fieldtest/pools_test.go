@@ -177,10 +177,13 @@ func TestShutdownWithAPoolLosesNoAnswer(t *testing.T) {
 			defer cancel()
 			down <- r.srv.Shutdown(ctx)
 		}()
-		_, err := r.tryDial()
-		for err == nil { // the listener goes when Shutdown has begun
-			_, err = r.tryDial()
-		}
+		r.eventually(func() bool { // the listener goes when Shutdown has begun
+			c, err := r.tryDial()
+			if err == nil {
+				c.Close()
+			}
+			return err != nil
+		}, "no more connections")
 		close(gate)
 		require.NoError(t, all(conns, func(i int) error {
 			got, err := io.ReadAll(r.clients[i])
