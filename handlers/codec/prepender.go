@@ -2,6 +2,7 @@ package codec
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 
@@ -95,11 +96,10 @@ func (p *Prepender) Write(ctx *pipeline.Context, msg any) error {
 		return err
 	}
 	ctx.Out().Append(p.scratch[:header])
-	if err := ctx.Write(msg); err != nil {
+	if err = ctx.Write(msg); err != nil && !errors.Is(err, pipeline.ErrClosed) { // then the length was thrown away, too
 		ctx.Abort(err) // the peer would take what is written next for this message
-		return err
 	}
-	return nil
+	return err
 }
 
 func putLength(p []byte, v uint64, little bool) {

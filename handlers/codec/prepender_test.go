@@ -155,3 +155,51 @@ func roundTrip(t *testing.T, p *Prepender, s Splitter) {
 	assert.Equal(t, messages, outcome(t, s, ch.Outbound(), []byte{1, 7}, nil))
 	ch.Finish()
 }
+
+func TestAPrependerOfAChannelThatClosesWritesNothing(t *testing.T) {
+	ch := pipelinetest.NewConfig(t, pipelinetest.Config{SilentPeer: true, Stalled: true}, NewVarint32Prepender())
+	ch.Do(func() {
+		assert.NoError(t, ch.Pipeline().Write("last"))
+		assert.NoError(t, ch.Pipeline().Close())
+		assert.ErrorIs(t, ch.Pipeline().Write("late"), pipeline.ErrClosed)
+	})
+	ch.Unstall()
+	assert.Equal(t, "\x04last", ch.OutboundString())
+	assert.NoError(t, ch.Cause(), "an orderly close stays one")
+	ch.PeerClose()
+	ch.Finish()
+}
+
+func TestAPrependerAboveThePendingLimitEndsTheStream(t *testing.T) {
+	ch := pipelinetest.NewConfig(t, pipelinetest.Config{MaxPendingBytes: 100, Stalled: true}, NewVarint32Prepender())
+	ch.Do(func() {
+		for range 100 {
+			if err := ch.Pipeline().Write(strings.Repeat("x", 50)); err != nil {
+				assert.ErrorIs(t, err, pipeline.ErrPendingLimit)
+				return
+			}
+		}
+		assert.Fail(t, "there is no limit")
+	})
+	assert.ErrorIs(t, ch.Cause(), pipeline.ErrPendingLimit)
+	ch.Finish()
+}
+
+func TestAWriteBehindCloseWriteLeavesTheRestOfTheChannelAlone(t *testing.T) {
+	a := &app{}
+	cfg := pipelinetest.Config{SilentPeer: true, Stalled: true}
+	ch := pipelinetest.NewConfig(t, cfg, NewVarint32Prepender(), pipelinetest.Named("app", a))
+	ch.Do(func() {
+		ctx := ch.Context("app")
+		assert.NoError(t, ctx.Write("last"))
+		assert.NoError(t, ctx.CloseWrite())
+		assert.ErrorIs(t, ctx.Write("late"), pipeline.ErrClosed)
+	})
+	ch.WriteInbound("still heard")
+	assert.Equal(t, []string{"still heard"}, a.got)
+	ch.Unstall()
+	assert.Equal(t, "\x04last", ch.OutboundString())
+	ch.PeerClose()
+	assert.NoError(t, ch.Cause())
+	ch.Finish()
+}
