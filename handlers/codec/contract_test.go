@@ -256,3 +256,30 @@ func TestWhatAHandlerDeliversFromWithinIsBounded(t *testing.T) {
 		ch.Finish()
 	}
 }
+
+// lingering keeps the channel open although somebody closes it, as a handler does that has something left to write.
+type lingering struct{ asked int }
+
+func (l *lingering) Close(*pipeline.Context) error {
+	l.asked++
+	return nil
+}
+
+func TestNothingComesBehindAFinalErrorAlsoWhenClosingTakesTime(t *testing.T) {
+	for _, size := range []int{100, 1} {
+		f, err := NewOctetCounting(OctetCountingConfig{})
+		require.NoError(t, err)
+		l, a := &lingering{}, &app{}
+		ch := pipelinetest.New(t, l, f, a)
+		ch.WriteInboundSplit([]byte("1 axyz1 b<c>\n"), size)
+		ch.WriteInbound("1 d")
+		assert.Equal(t, []string{"a", badText("a message begins with %q", 'x')}, a.got)
+		assert.Equal(t, 1, l.asked)
+		assert.True(t, ch.Open())
+		ch.PeerClose()
+		assert.Equal(t, 1, a.closed)
+		assert.Len(t, a.errors, 1)
+		ch.Abort(nil)
+		ch.Finish()
+	}
+}
