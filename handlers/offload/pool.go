@@ -88,7 +88,7 @@ type job interface {
 }
 
 // NewPool answers a pool whose workers come with the work and go when there has been none for a second. Two goroutines that
-// see to that end with Close.
+// see to that end with Close. (Two more, of a pool that nobody uses, are started by package ants when it is imported.)
 func NewPool(cfg PoolConfig) (*Pool, error) {
 	if cfg.Workers < 0 || cfg.MaxQueued < 0 || cfg.MaxQueuedBytes < 0 {
 		return nil, fmt.Errorf("%w: pool of %d workers, queue of %d messages, %d bytes", ErrConfig, cfg.Workers, cfg.MaxQueued,
