@@ -93,6 +93,9 @@ func (b *Buf) Scratch(s *Buf, off, n int) *Buf {
 	}
 	root := b.root()
 	s.mem, s.r, s.w = root.mem, b.r+off, b.r+off+n
+	if s.parent == root && s.flags&scratch != 0 {
+		return s // mostly: a frame behind a frame
+	}
 	s.refs, s.class, s.flags = 1, classNone, scratch
 	s.pool, s.parent = root.pool, root
 	return s

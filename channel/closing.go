@@ -59,8 +59,14 @@ func (c *Channel) Close(cause error) {
 		c.closeSocket(false)
 		return
 	}
-	c.state = stateClosing
+	c.leave(stateClosing)
 	c.dirty()
+}
+
+// leave goes on to a state in which the channel is not open any more.
+func (c *Channel) leave(to state) {
+	c.state = to
+	c.pipe.Closing()
 }
 
 // Abort closes at once, with RST. What is queued is lost; Flushed callbacks get the cause.
@@ -157,7 +163,7 @@ func (c *Channel) closeWhenBothClosed() {
 
 // closeSocket makes the transport close the socket; its completion, after those of everything in flight, finishes.
 func (c *Channel) closeSocket(reset bool) {
-	c.state = stateClosing
+	c.leave(stateClosing)
 	c.closeSent = true
 	c.loop.Submit(transport.Op{Kind: transport.Close, Token: c.token(transport.Close), Handle: c.hnd, Reset: reset})
 }
@@ -179,7 +185,7 @@ const (
 // finish ends the channel's life: every callback that waits gets its answer, the handlers learn of it and are removed. A
 // panic in one step does not keep the others from being taken: Panicked comes here again.
 func (c *Channel) finish() {
-	c.state = stateClosed
+	c.leave(stateClosed)
 	for c.finishStep < finishDone {
 		step := c.finishStep
 		// Steps that call several callbacks take each off its list first, so after a panic they go on with the rest.

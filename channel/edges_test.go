@@ -256,3 +256,28 @@ func TestPauseAfterTheEndWasToldHasNoDeadlineWithAStash(t *testing.T) {
 	p.run(10 * time.Second)
 	assert.Zero(t, server.inactive)
 }
+
+// Handlers ask before each message they emit: the answer must not wait for the end of the turn.
+func TestCloseAndAbortAreSeenAtOnce(t *testing.T) {
+	for name, end := range map[string]func(*pipeline.Context) error{
+		"close": (*pipeline.Context).Close,
+		"abort": func(ctx *pipeline.Context) error { ctx.Abort(errTest); return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPair(t, sim.Config{})
+			server := &probe{onRead: func(ctx *pipeline.Context, _ []byte) error {
+				assert.True(t, ctx.Open())
+				assert.True(t, ctx.Reading())
+				assert.NoError(t, end(ctx))
+				assert.False(t, ctx.Open())
+				assert.False(t, ctx.Reading())
+				assert.ErrorIs(t, ctx.Write("late"), pipeline.ErrClosed)
+				return nil
+			}}
+			p.listen(func() []any { return []any{server} })
+			p.dial(&probe{onActive: func(ctx *pipeline.Context) error { return ctx.Write("end") }})
+			p.until("closed", func() bool { return server.inactive == 1 })
+			assert.Equal(t, "end", server.got.String())
+		})
+	}
+}

@@ -54,8 +54,6 @@ type Channel interface {
 	// where there are FlushHandlers.
 	Dirty()
 
-	// Open is false from Close or Abort on.
-	Open() bool
 	// Cause is why the channel closes or closed; nil for an orderly close.
 	Cause() error
 	ID() uint64

@@ -122,7 +122,7 @@ func (c *Context) FireShutdown() {
 }
 
 // Open is false from the channel's Close or Abort on.
-func (c *Context) Open() bool { return c.p.ch.Open() }
+func (c *Context) Open() bool { return c.p.Open() }
 
 // Active is true from the channel's ChannelActive on until its ChannelInactive. A handler that is added later than
 // ChannelActive asks it in HandlerAdded.

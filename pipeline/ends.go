@@ -16,7 +16,7 @@ const endKinds = kindRead | kindReadComplete | kindActive | kindInactive | kindR
 func (end) Write(ctx *Context, msg any) error { return ctx.p.ch.Write(msg) }
 
 func (end) Flush(ctx *Context) error {
-	if !ctx.p.ch.Open() {
+	if !ctx.p.Open() {
 		return ctx.p.closed()
 	}
 	ctx.p.ch.Flush()
@@ -84,7 +84,7 @@ func (relay) ChannelRead(ctx *Context, msg any) error {
 
 // uncaught is what becomes of an error that no handler swallowed.
 func (p *Pipeline) uncaught(err error) {
-	if !p.ch.Open() && !errors.Is(err, ErrClosed) {
+	if !p.Open() && !errors.Is(err, ErrClosed) {
 		p.ch.Logger().Debug("pipeline: error after close", slog.Uint64("channel", p.ch.ID()), slog.Any("error", err))
 	}
 	p.ch.Close(err)

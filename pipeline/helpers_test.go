@@ -231,7 +231,6 @@ func (c *bareChannel) Pending() int                   { return 0 }
 func (c *bareChannel) Writable() bool                 { return true }
 func (c *bareChannel) WritabilityMayHaveChanged()     {}
 func (c *bareChannel) Dirty()                         { c.dirty++ }
-func (c *bareChannel) Open() bool                     { return true }
 func (c *bareChannel) Cause() error                   { return nil }
 func (c *bareChannel) ID() uint64                     { return 1 }
 func (c *bareChannel) LocalAddr() net.Addr            { return nil }

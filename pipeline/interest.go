@@ -35,7 +35,7 @@ func (p *Pipeline) unpause(bit uint64) {
 // Reading is false while any Context pauses reading, and once the channel closes. Whoever emits several
 // messages from one event asks it before each.
 func (c *Context) Reading() bool {
-	return c.p.paused == 0 && c.p.ch.Open()
+	return c.p.paused == 0 && c.p.Open()
 }
 
 // GrantChanged makes a read grant of zero be asked for again.

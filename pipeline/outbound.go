@@ -34,7 +34,7 @@ func (c *Context) Write(msg any) error {
 }
 
 func (c *Context) writeThrough(msg any) error {
-	if !c.p.ch.Open() {
+	if !c.p.Open() {
 		return c.p.closed()
 	}
 	w := c.prevWrite
@@ -72,7 +72,7 @@ func (c *Context) WriteBytes(b ...[]byte) error {
 
 func (c *Context) writeBytesSlow(n int, b [][]byte) error {
 	p := c.p
-	if !p.ch.Open() || p.state&writeClosed != 0 {
+	if !p.Open() || p.state&writeClosed != 0 {
 		return p.closed()
 	}
 	if n == 0 {
@@ -127,7 +127,7 @@ func (c *Context) Out() *buffer.Buf {
 
 func (c *Context) outSlow() *buffer.Buf {
 	p := c.p
-	if !p.ch.Open() || p.state&(writeClosed|emptied) != 0 {
+	if !p.Open() || p.state&(writeClosed|emptied) != 0 {
 		return buffer.New(outRoom)
 	}
 	if i := p.outOf(c); c.prevWrite == &p.end || i >= 0 && p.outs[i].buf.Len() >= outBytes {
@@ -190,7 +190,7 @@ func (c *Context) CloseWrite() error {
 // answers their error. Closing what is closing already does nothing and answers nil.
 func (c *Context) Close() error {
 	p := c.p
-	if !p.ch.Open() {
+	if !p.Open() {
 		return nil
 	}
 	if err := p.settleAll(c); err != nil {
@@ -346,7 +346,7 @@ func (p *Pipeline) writeOut(i int) error {
 
 // outFailed is what becomes of an error of output that nobody waits for.
 func (p *Pipeline) outFailed(c *Context, err error) {
-	if errors.Is(err, ErrClosed) && !p.ch.Open() {
+	if errors.Is(err, ErrClosed) && !p.Open() {
 		return // closing says it all
 	}
 	c.fail(err)

@@ -46,6 +46,7 @@ type pipelineState uint16
 const (
 	firedActive pipelineState = 1 << iota
 	firedInactive
+	closing     // Close or Abort
 	writeClosed // CloseWrite went to the channel
 	emptied     // RemoveAll: nothing can be added any more
 	firingReadClosed
@@ -66,6 +67,12 @@ func (p *Pipeline) Init(ch Channel) {
 // Tail is the end of the pipeline as a Context: what is written there passes every handler. It is for the channel's
 // own Ref, and never nil.
 func (p *Pipeline) Tail() *Context { return &p.end }
+
+// Open is false from the channel's Close or Abort on.
+func (p *Pipeline) Open() bool { return p.state&closing == 0 }
+
+// Closing makes Open false. It is for the channel.
+func (p *Pipeline) Closing() { p.state |= closing }
 
 // Active is true from ChannelActive on until ChannelInactive.
 func (p *Pipeline) Active() bool { return p.state&(firedActive|firedInactive) == firedActive }
@@ -147,7 +154,7 @@ func (p *Pipeline) FireWritabilityChanged() { p.end.FireWritabilityChanged() }
 // FireFlush sends the flush at the end of a turn through the FlushHandlers; it ends in Channel.Flush unless one of them
 // holds it back. An error goes to the error handlers: nobody called. It is for the channel.
 func (p *Pipeline) FireFlush() {
-	if err := p.end.Flush(); err != nil && p.ch.Open() {
+	if err := p.end.Flush(); err != nil && p.Open() {
 		p.end.FireError(err)
 	}
 }
@@ -165,7 +172,7 @@ func (p *Pipeline) Writable() bool { return p.unwritable == 0 && p.ch.Writable()
 // the channel; the rest then wait for the next resume. It is for the channel, from a loop task.
 func (p *Pipeline) FireResume() bool {
 	for c := p.end.prev; ; c = c.prev {
-		if p.paused != 0 || !p.ch.Open() {
+		if p.paused != 0 || !p.Open() {
 			return false
 		}
 		if c == &p.end {

@@ -227,6 +227,12 @@ func (c *Channel) Finish() {
 // Open is false from Close or Abort on.
 func (c *Channel) Open() bool { return c.state <= stateActive }
 
+// leave goes on to a state in which the channel is not open any more.
+func (c *Channel) leave(to state) {
+	c.state = to
+	c.pipe.Closing()
+}
+
 // Closed is true when the channel is closed: Inactive has been fired and the handlers are removed.
 func (c *Channel) Closed() bool { return c.state == stateClosed }
 
@@ -349,7 +355,7 @@ func (c *Channel) closeWhenBothClosed() {
 
 // finish ends the channel's life in the order of package channel.
 func (c *Channel) finish() {
-	c.state = stateClosed
+	c.leave(stateClosed)
 	for _, t := range append(c.timers, c.closing, c.pausedEnd, c.retryGrant) {
 		t.Stop()
 	}

@@ -67,7 +67,7 @@ func (s socket) Close(cause error) {
 	c.op("close")
 	if c.state == stateOpen {
 		c.cause = cause
-		c.state = stateClosing
+		c.leave(stateClosing)
 		c.finishDue = true
 		return
 	}
@@ -81,7 +81,7 @@ func (s socket) Close(cause error) {
 	if c.cause == nil {
 		c.cause = cause
 	}
-	c.state = stateClosing
+	c.leave(stateClosing)
 	c.in.drop()
 	c.closing.Reset(c.cfg.CloseTimeout)
 	c.dirty = true
@@ -97,7 +97,7 @@ func (s socket) Abort(cause error) {
 	if c.cause == nil {
 		c.cause = cause
 	}
-	c.state = stateClosing
+	c.leave(stateClosing)
 	c.finishDue = true
 }
 
@@ -152,9 +152,6 @@ func (s socket) Dirty() {
 	s.c.out.flush = true
 	s.c.dirty = true
 }
-
-// Open is false from Close or Abort on.
-func (s socket) Open() bool { return s.c.Open() }
 
 // Cause is why the channel closes or closed.
 func (s socket) Cause() error { return s.c.cause }
