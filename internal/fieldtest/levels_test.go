@@ -236,7 +236,8 @@ func TestEachEndIsLoggedOnce(t *testing.T) {
 		conns, writes := scaled(60, 20), 500
 		var log logbook
 		logger := slog.New(slog.NewTextHandler(&log, nil))
-		r := newRig(t, &weir.Server{Transport: kind, Loops: 2, Logger: logger, Socket: smallBuffers}, func(p *pipeline.Pipeline) error {
+		srv := &weir.Server{Transport: kind, Loops: 2, Logger: logger, Socket: smallBuffers}
+		r := newRig(t, srv, func(p *pipeline.Pipeline) error {
 			h, err := logging.New(logging.Config{})
 			if err != nil {
 				return err
