@@ -53,7 +53,8 @@ type Config struct {
 	CloseTimeout time.Duration
 	// CloseDiscardBytes is how much input Close throws away while it waits for the peer's FIN. Zero means 1 MiB.
 	CloseDiscardBytes int
-	// PausedCloseTimeout is how long data of a peer that has gone waits for reading to be resumed. Zero means 30 s.
+	// PausedCloseTimeout is how long data of a peer that has finished or gone waits for reading to be resumed, counted from
+	// when the kernel last took something to send. Zero means 30 s.
 	PausedCloseTimeout time.Duration
 	// MaxPostedTasks bounds the Ref.Execute tasks that wait for the loop, per channel. Zero means 1024.
 	MaxPostedTasks int

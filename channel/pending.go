@@ -17,6 +17,19 @@ func (c *Channel) Pending() int {
 	return p
 }
 
+// Outgoing is how far what is on its way out goes.
+func (c *Channel) Outgoing() uint64 {
+	o := &c.out
+	n := o.queued + uint64(o.holding)
+	if o.tail != nil {
+		n += uint64(o.tail.Len())
+	}
+	if c.post != nil {
+		n += uint64(c.post.bytes.Load() - c.post.written)
+	}
+	return n
+}
+
 // queuedPending is Pending without what was posted.
 func (c *Channel) queuedPending() int {
 	o := &c.out

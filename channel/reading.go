@@ -256,6 +256,13 @@ func (c *Channel) settleDeadline() {
 	}
 }
 
+// sentSome starts that clock anew: a peer that takes what is sent has not gone, and what it takes may end the pause.
+func (c *Channel) sentSome() {
+	if c.in.counting {
+		c.rare.paused.Reset(c.cfg.PausedCloseTimeout)
+	}
+}
+
 // discard throws away input while closing.
 func (c *Channel) discard(cp *transport.Completion) {
 	h := c.hold()

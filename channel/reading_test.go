@@ -184,3 +184,30 @@ func TestGrantsBoundWhatIsReadAndOvershootIsPaid(t *testing.T) {
 		require.True(t, bytes.Equal(want, server.got.Bytes()))
 	}
 }
+
+// Who has finished sending and still reads has not gone, however slowly it reads, and what is queued for it is not lost.
+func TestAPausedChannelWaitsForAPeerThatStillReads(t *testing.T) {
+	want := randomBytes(3, 200_000)
+	p := newPair(t, sim.Config{SendBufferBytes: 4 << 10, ReceiveBufferBytes: 4 << 10})
+	p.serverConfig.PausedCloseTimeout = 2 * time.Second
+	server := &halfProbe{}
+	server.onActive = func(ctx *pipeline.Context) error {
+		ctx.Pause()
+		return ctx.Write(want)
+	}
+	p.listen(func() []any { return []any{server} })
+	client := &halfProbe{}
+	client.onActive = func(ctx *pipeline.Context) error { return ctx.CloseWrite() }
+	client.onRead = func(ctx *pipeline.Context, _ []byte) error {
+		ctx.Pause()
+		ctx.NewTimer(func(ctx *pipeline.Context) error { ctx.Resume(); return nil }).Reset(200 * time.Millisecond)
+		return nil
+	}
+	p.dial(client)
+	p.until("everything has come", func() bool { return client.got.Len() == len(want) || server.inactive > 0 })
+	require.NoError(t, server.cause)
+	require.True(t, bytes.Equal(want, client.got.Bytes()))
+	require.Greater(t, p.world.Now(), 3*p.serverConfig.PausedCloseTimeout)
+	p.until("and then it has gone", func() bool { return server.inactive == 1 })
+	assert.ErrorIs(t, server.cause, channel.ErrPausedClose)
+}

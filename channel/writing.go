@@ -365,6 +365,7 @@ func (c *Channel) startSend(now bool) {
 	if now {
 		if n, err := c.loop.SendNow(c.hnd, o.flight); err != transport.ErrNotNow {
 			o.sent += uint64(n)
+			c.sentSome()
 			c.endSend(err)
 			return
 		}
@@ -377,6 +378,9 @@ func (c *Channel) startSend(now bool) {
 func (c *Channel) completeSend(cp *transport.Completion) {
 	o := &c.out
 	o.sent += uint64(cp.N)
+	if cp.N > 0 {
+		c.sentSome()
+	}
 	if !cp.More {
 		c.endSend(cp.Err)
 	} else if it := &o.items[0]; it.region != nil {

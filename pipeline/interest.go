@@ -48,6 +48,10 @@ func (c *Context) Hold(n int) { c.p.ch.Hold(n) }
 // for the WriteHandlers before this Context (up to 64 KiB a Context) is not yet in it.
 func (c *Context) Pending() int { return c.p.ch.Pending() }
 
+// Outgoing tells writes apart from what becomes of them: it grows by each byte that is written, posted by a Ref or held,
+// whereas Pending also changes as bytes move on, into blocks and out. It may count from anew where nothing is pending.
+func (c *Context) Outgoing() uint64 { return c.p.ch.Outgoing() }
+
 // Writable tells whether pending is below the channel's watermarks and no Context says otherwise.
 func (c *Context) Writable() bool { return c.p.Writable() }
 

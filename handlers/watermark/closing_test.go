@@ -237,3 +237,26 @@ func TestAChannelOverItsLimitIsClosedAndTheServerLives(t *testing.T) {
 		})
 	}
 }
+
+// Posted, a message counts its bytes, and written the blocks that it lies in. That is one message all the same.
+func TestOnePostedMessageMayExceedTheHardLimit(t *testing.T) {
+	eachTransport(t, func(t *testing.T, kind weir.Kind) {
+		r := serve(t, kind, setup{
+			cfg: watermark.Config{HighBytes: 16 << 10, HardLimitBytes: 300 << 10},
+			behind: func(*side) []any {
+				return []any{onRead(func(ctx *pipeline.Context, _ any) error {
+					return ctx.Ref().Execute(func(ctx *pipeline.Context) {
+						check(ctx.Ref().TryWrite(make([]byte, 400_000)))
+						check(ctx.Ref().Execute(func(*pipeline.Context) {})) // one more turn that finds it
+					})
+				})}
+			},
+		})
+		c, _ := r.connect()
+		_, err := io.WriteString(c, "go")
+		require.NoError(t, err)
+		n, err := io.CopyN(io.Discard, c, 400_000)
+		require.NoError(t, err, "after %d bytes", n)
+		require.NoError(t, c.Close())
+	})
+}

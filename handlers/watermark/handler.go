@@ -24,13 +24,15 @@ type Handler struct {
 	public atomic.Int32 // the same, for other goroutines
 	told   Level        // by the last Change
 	over   int          // pending, when it was last found above the hard limit; 0: it is not
+	overAt uint64       // Outgoing, then
 	since  time.Duration
 	paused bool
 
 	subs      []sub
-	highSubs  int // how many of subs are high
-	inputs    int // how many Inputs are high
-	followers []*Input
+	highSubs  int                                // how many of subs are high
+	inputs    int                                // how many Inputs are high
+	followers []*Input                           // of others
+	follows   []*Input                           // of h
 	marks     [2]int                             // what is watched for
 	watcher   func(*pipeline.Context, int) error // pendingChanged, made once
 	change    Change
@@ -87,6 +89,7 @@ func (h *Handler) HandlerAdded(ctx *pipeline.Context) error {
 	for i := range h.subs {
 		h.subs[i].subscribe(ctx)
 	}
+	h.settle(ctx.Pending()) // an Input may be high already
 	h.watch()
 	return nil
 }
@@ -165,14 +168,14 @@ func (h *Handler) pendingChanged(_ *pipeline.Context, p int) error {
 	if h.level >= OverLimit {
 		return nil
 	}
-	switch {
+	switch out := h.ctx.Outgoing(); {
 	case p <= h.cfg.HardLimitBytes:
 		h.over = 0
-	case h.over > 0 && p > h.over:
+	case h.over > 0 && p > h.over && out > h.overAt:
 		h.overLimit(p) // something was written when the limit had been exceeded
 		return nil
 	default:
-		h.over = p // the newest message may do that
+		h.over, h.overAt = p, out // the newest message may do that, also when it was posted and becomes blocks
 	}
 	h.sharedHigh()
 	h.settle(p)
@@ -248,11 +251,7 @@ func (h *Handler) end(ctx *pipeline.Context, to Level) {
 		h.cfg.Stats.highNanos.Add(int64(ctx.Now() - h.since))
 	}
 	h.set(to)
-	h.follow(false)
-	for _, in := range h.followers {
-		in.from = nil
-	}
-	h.followers = nil
+	h.unfollow()
 	if to == OverLimit && !h.paused {
 		h.paused = true
 		ctx.Pause() // nothing is emitted any more

@@ -1,6 +1,10 @@
 package watermark
 
-import "github.com/weirnet/weir/flow"
+import (
+	"slices"
+
+	"github.com/weirnet/weir/flow"
+)
 
 // Input is a level of the same loop that a Handler watches beside its own: a flow.Level of a queue, or what is pending on the
 // other side of a proxy. While it is high, so is the Handler. It belongs to the Handler's loop.
@@ -40,9 +44,29 @@ func (in *Input) Set(high bool) {
 // Follow makes h high while what is pending on other's channel is: what h's channel reads goes out there. Both belong to the
 // same loop. It ends with either.
 func (h *Handler) Follow(other *Handler) {
+	if other.level >= OverLimit || h.level >= OverLimit {
+		return
+	}
 	in := &Input{h: h, from: other}
 	other.followers = append(other.followers, in)
+	h.follows = append(h.follows, in)
 	in.Set(other.own.High())
+}
+
+// unfollow ends what h follows, and those that follow it.
+func (h *Handler) unfollow() {
+	h.follow(false)
+	for _, in := range h.followers {
+		in.h.follows = without(in.h.follows, in)
+	}
+	for _, in := range h.follows {
+		in.from.followers = without(in.from.followers, in)
+	}
+	h.follows, h.followers = nil, nil
+}
+
+func without(all []*Input, in *Input) []*Input {
+	return slices.DeleteFunc(all, func(other *Input) bool { return other == in })
 }
 
 // follow tells those who follow.

@@ -272,6 +272,9 @@ func (c *Channel) take(p *piece, n int) error {
 		p.buf.Advance(n)
 	}
 	c.out.sent += uint64(n)
+	if n > 0 && c.pausedEnd.armed {
+		c.pausedEnd.Reset(c.cfg.PausedCloseTimeout) // it has not gone
+	}
 	return nil
 }
 

@@ -135,6 +135,12 @@ func (s socket) Hold(n int) {
 // Pending is what is queued, held, posted and pretended, in payload bytes.
 func (s socket) Pending() int { return s.c.Pending() }
 
+// Outgoing is how far what is on its way out goes.
+func (s socket) Outgoing() uint64 {
+	o := &s.c.out
+	return o.sent + uint64(s.c.Queued()+o.holding+o.extra) + uint64(s.c.post.bytes.Load())
+}
+
 // Writable tells whether Pending is below the watermarks and the channel takes writes.
 func (s socket) Writable() bool {
 	s.c.judgePending()
