@@ -28,6 +28,8 @@ var (
 	ErrDecoder = errors.New("codec: decoder took an impossible number of bytes")
 	// ErrConfig answers a configuration that makes no sense.
 	ErrConfig = errors.New("codec: bad config")
+	// ErrReused answers an addition to a pipeline of a handler that was added before: it remembers the bytes it has seen.
+	ErrReused = errors.New("codec: a decoder is for one channel and once")
 	// ErrEncode answers a message that a prepender cannot write: nothing of it was.
 	ErrEncode = errors.New("codec: cannot encode")
 )

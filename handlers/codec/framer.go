@@ -13,6 +13,7 @@ import (
 type Framer struct{ stream[Span] }
 
 var (
+	_ pipeline.AddedHandler      = (*Framer)(nil)
 	_ pipeline.ReadHandler       = (*Framer)(nil)
 	_ pipeline.ReadClosedHandler = (*Framer)(nil)
 	_ pipeline.ResumeHandler     = (*Framer)(nil)
@@ -54,6 +55,7 @@ func (at Span) check(n int) error {
 type Handler[M any] struct{ stream[M] }
 
 var (
+	_ pipeline.AddedHandler      = (*Handler[int])(nil)
 	_ pipeline.ReadHandler       = (*Handler[int])(nil)
 	_ pipeline.ReadClosedHandler = (*Handler[int])(nil)
 	_ pipeline.ResumeHandler     = (*Handler[int])(nil)

@@ -339,3 +339,23 @@ func TestAPanicOfASuccessorLeavesNothing(t *testing.T) {
 	ch.Abort(errTest)
 	ch.Finish()
 }
+
+// What a decoder remembers is about the bytes of its channel: in a second place it would cut wrongly.
+func TestADecoderIsAddedOnce(t *testing.T) {
+	for name, h := range map[string]any{
+		"framer": NewFramer(mustSplit(SplitLines(LinesConfig{}))),
+		"handle": Handle(mustSplit(SplitLines(LinesConfig{})), func(*pipeline.Context, Span) error { return nil }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			ch := pipelinetest.New(t, pipelinetest.Named("decoder", h))
+			ch.WriteInbound("abc")
+			_, err := ch.Pipeline().Remove("decoder")
+			require.NoError(t, err)
+			assert.Equal(t, "abc", ch.InboundString())
+			assert.ErrorIs(t, ch.Pipeline().AddLast("again", h), ErrReused)
+			other := pipelinetest.New(t)
+			assert.ErrorIs(t, other.Pipeline().AddLast("elsewhere", h), ErrReused)
+			assert.ErrorIs(t, other.TakeError(), ErrReused)
+		})
+	}
+}

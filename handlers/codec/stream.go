@@ -32,6 +32,7 @@ type stream[M any] struct {
 	late   *buffer.Buf // owned: received while a handler behind this one ran; it comes behind cur
 	max    int         // what rest may have without a message
 
+	added   bool // it has, or had, its place
 	busy    bool // decode runs
 	whole   bool // decode came to its end without a panic
 	removed bool // HandlerRemoved came while decode ran
@@ -47,6 +48,15 @@ func (s *stream[M]) init(dec Decoder[M], emit func(*pipeline.Context, *buffer.Bu
 	if l, ok := dec.(Limiter); ok {
 		s.max = l.MaxMessageBytes()
 	}
+}
+
+// HandlerAdded refuses a second place: the decoder remembers the bytes of the first.
+func (s *stream[M]) HandlerAdded(ctx *pipeline.Context) error {
+	if s.added {
+		return fmt.Errorf("codec: add %q: %w", ctx.Name(), ErrReused)
+	}
+	s.added = true
+	return nil
 }
 
 // ChannelRead borrows msg until return.
@@ -144,7 +154,6 @@ func (s *stream[M]) leave(ctx *pipeline.Context, intact bool) {
 	if !s.removed || s.failed || !ctx.Open() {
 		return
 	}
-	s.removed, s.cut = false, false // it may be added again
 	if cur != nil && cur.Len() == off {
 		cur = nil
 	}
@@ -414,69 +423,6 @@ func (s *stream[M]) receiveLate(ctx *pipeline.Context, b *buffer.Buf) {
 		return
 	}
 	s.late.Append(b.Bytes())
-}
-
-// end lets the decoder say what becomes of the last bytes, reports what it leaves, and passes the event on.
-func (s *stream[M]) end(ctx *pipeline.Context) {
-	if f, ok := s.dec.(Finisher[M]); ok && !s.cut && !s.lastMessages(ctx, f) {
-		return
-	}
-	if s.rest != nil {
-		left := s.rest.Len() - s.taken
-		s.dropRest()
-		s.cut = true
-		report(ctx, fmt.Errorf("%w: after %d bytes of it", ErrTruncated, left))
-		if s.stopped(ctx) || !ctx.Reading() {
-			return
-		}
-	}
-	s.failed = true
-	s.eof = false
-	if ctx.Open() {
-		ctx.FireReadClosed()
-	}
-}
-
-// lastMessages hands on what f makes of rest. False: reading is paused, or nothing may be emitted any more.
-func (s *stream[M]) lastMessages(ctx *pipeline.Context, f Finisher[M]) bool {
-	for {
-		if s.stopped(ctx) || !ctx.Reading() {
-			return false
-		}
-		var in []byte
-		if s.rest != nil {
-			in = s.rest.Bytes()[s.taken:]
-		}
-		m, n, err := f.Finish(in)
-		switch {
-		case err == ErrShort:
-			return true
-		case err == nil && uint(n-1) < uint(len(in)):
-			off := s.taken
-			s.take(n)
-			if err = s.emit(ctx, s.rest, off, n, m); err != nil {
-				report(ctx, err)
-			}
-		case n == 0 && len(in) == 0 && err != ErrSkip: // about bytes that were taken before
-			if err == nil {
-				err = s.emit(ctx, buffer.Wrap(nil), 0, 0, m)
-			}
-			if err != nil {
-				report(ctx, err)
-			}
-			return !s.stopped(ctx) && ctx.Reading()
-		default:
-			if n, err = judge(len(in), n, err); n > 0 {
-				s.take(n)
-			}
-			if !s.tell(ctx, n, err) {
-				return false
-			}
-		}
-		if s.rest != nil && s.rest.Len() == s.taken {
-			s.dropRest()
-		}
-	}
 }
 
 // copyFrom appends what is in b, which may be nil, from off on. It borrows both until return.
