@@ -353,6 +353,7 @@ func TestADecoderIsAddedOnce(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, "abc", ch.InboundString())
 			assert.ErrorIs(t, ch.Pipeline().AddLast("again", h), ErrReused)
+			assert.ErrorIs(t, ch.TakeError(), ErrReused)
 			other := pipelinetest.New(t)
 			assert.ErrorIs(t, other.Pipeline().AddLast("elsewhere", h), ErrReused)
 			assert.ErrorIs(t, other.TakeError(), ErrReused)
