@@ -193,6 +193,22 @@ func TestAFrameThatCannotBeHandledIsReportedInItsPlace(t *testing.T) {
 	}
 }
 
+// A frame ends where its capacity does: behind it lies the next one.
+func TestWhoAppendsToAFrameDoesNotReachTheNext(t *testing.T) {
+	in, all := numbered()
+	for _, size := range []int{len(in), 1000, 1} {
+		var got []string
+		ch := pipelinetest.New(t, HandleFrames(mustSplit(SplitLines(LinesConfig{})), func(_ *pipeline.Context, line []byte) error {
+			got = append(got, string(line))
+			_ = append(line, "\nappended\n"...)
+			return nil
+		}))
+		ch.WriteInboundSplit([]byte(in), size)
+		assert.Equal(t, all, got, "pieces of %d", size)
+		ch.Finish()
+	}
+}
+
 func TestHandleFramesReportsAFrameOutsideOfItsBytes(t *testing.T) {
 	for _, at := range []Span{{-1, 1}, {2, 1}, {0, 5}, {0, -1}} {
 		a := &app{}

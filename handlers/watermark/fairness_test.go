@@ -123,6 +123,12 @@ func TestWaitingForATurnIsNotHigh(t *testing.T) {
 	}
 	assert.Equal(t, 2, waits)
 	assert.Equal(t, 8, f.shared.Waiting())
+	assert.EqualValues(t, 6<<10, f.shared.ReservedBytes(), "who waits for a turn has given back what it had reserved")
+
+	lossy := watermark.Config{KeepReading: true, RateBytesPerSecond: -1, Shared: []*watermark.Shared{f.shared}}
+	ch := f.loops[0].New(newHandler(t, lossy))
+	ch.WriteInbound("who drops what is too much", " stands in no line")
+	assert.Zero(t, ch.Stashed())
 }
 
 // A loop that is stuck in a handler holds the others up for a moment, not for ever.

@@ -55,6 +55,11 @@ func TestNobodyFollowsAHandlerThatHasEnded(t *testing.T) {
 	ch, h := follower(t, l, far)
 	assert.False(t, ch.Paused())
 	assert.Equal(t, watermark.Normal, h.Level())
+
+	near := newHandler(t, small()) // nor does one that has ended follow anybody
+	l.New(pipelinetest.Named("watermark", near)).Abort(nil)
+	near.Follow(h)
+	assert.Zero(t, h.Followers())
 }
 
 func TestAnInputThatIsHighBeforeItsHandlerIsAddedCounts(t *testing.T) {
