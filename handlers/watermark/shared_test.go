@@ -129,7 +129,7 @@ func TestResumingStopsWhenTheLevelRisesAgain(t *testing.T) {
 	assert.Equal(t, []int{0, 1, 2, 3}, f.order)
 }
 
-func TestASharedLevelOutlivesTheChannelThatCarriesItsTasks(t *testing.T) {
+func TestASharedLevelOutlivesTheChannelThatCarriesItsSignal(t *testing.T) {
 	f := newFleet(t, watermark.SharedConfig{HighBytes: 1000}, 1, 3)
 	f.shared.Add(1000)
 	for _, ch := range f.channels {
