@@ -100,6 +100,9 @@ func (a *agent) sweep() {
 		})
 	}
 	a.listeners = nil
+	if d.closing == 0 { // a Listen that could not be had on all loops has taken its own back
+		a.tell()
+	}
 }
 
 // tell tells all channels of the origin to shut down, beginning with the next turn.

@@ -422,3 +422,46 @@ func TestAListenThatShutdownOvertakesLeavesNoListener(t *testing.T) {
 		require.ErrorIs(t, receive(t, down, "Shutdown's answer"), context.Canceled)
 	})
 }
+
+// hookedListener runs a function before each time that a loop adopts it.
+type hookedListener struct {
+	*net.TCPListener
+	adopt func()
+}
+
+func (l *hookedListener) SyscallConn() (syscall.RawConn, error) {
+	l.adopt()
+	return l.TCPListener.SyscallConn()
+}
+
+// The third loop has begun to shut down and refuses to listen, so the others take back what they have begun to drain.
+func TestShutdownOvertakesAServeThatIsAddingLoops(t *testing.T) {
+	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
+		srv := &weir.Server{Transport: kind, Loops: 3, Init: only(func() any { return echo{} })}
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		release, down := make(chan struct{}), make(chan error, 1)
+		adopted := 0
+		hooked := &hookedListener{l.(*net.TCPListener), func() {
+			if adopted++; adopted != 2 {
+				return
+			}
+			// The first loop comes to its drain when all the others have come so far.
+			group := srv.Group()
+			assert.NoError(t, group.Loop(0).Execute(func() { <-release }))
+			go func() { down <- srv.Shutdown(background(t)) }()
+			for closed := false; !closed; runtime.Gosched() {
+				_, err := srv.Listen("tcp", "127.0.0.1:0")
+				closed = errors.Is(err, weir.ErrServerClosed)
+			}
+			for range 100 { // and the third one to its own
+				ran := make(chan struct{})
+				assert.NoError(t, group.Loop(2).Execute(func() { close(ran) }))
+				<-ran
+			}
+		}}
+		require.ErrorIs(t, srv.Serve(hooked), weir.ErrServerClosed)
+		close(release)
+		assert.NoError(t, receive(t, down, "Shutdown's answer"))
+	})
+}

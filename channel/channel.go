@@ -22,7 +22,8 @@ var (
 	ErrPanic = errors.New("channel: handler panicked")
 	// ErrCloseTimeout ended a Close whose peer took neither the data nor the FIN in time.
 	ErrCloseTimeout = errors.New("channel: close timed out")
-	// ErrPausedClose closed a channel whose peer was gone for PausedCloseTimeout while reading was paused.
+	// ErrPausedClose closed a channel whose peer had finished or gone and took nothing for PausedCloseTimeout, while reading was
+	// paused.
 	ErrPausedClose = errors.New("channel: peer gone while reading was paused")
 	// ErrPeerGone closed a half-closed channel whose connection broke.
 	ErrPeerGone = errors.New("channel: connection broke while half-closed")
@@ -54,7 +55,8 @@ type Config struct {
 	// CloseDiscardBytes is how much input Close throws away while it waits for the peer's FIN. Zero means 1 MiB.
 	CloseDiscardBytes int
 	// PausedCloseTimeout is how long data of a peer that has finished or gone waits for reading to be resumed, counted from
-	// when the kernel last took something to send. Zero means 30 s.
+	// when the kernel last took something to send: whoever goes on writing to a peer that has gone waits until the kernel
+	// takes no more. Zero means 30 s.
 	PausedCloseTimeout time.Duration
 	// MaxPostedTasks bounds the Ref.Execute tasks that wait for the loop, per channel. Zero means 1024.
 	MaxPostedTasks int

@@ -313,3 +313,29 @@ func TestPostedTasksRunExactlyOnceAlsoAroundAbort(t *testing.T) {
 	assert.Equal(t, 3, ran)
 	assert.ErrorIs(t, client.cause, errTest)
 }
+
+// A write moves Outgoing by its bytes, whatever becomes of them.
+func TestOutgoingCountsWritesAndNothingElse(t *testing.T) {
+	p := newPair(t, sim.Config{SendBufferBytes: 1 << 10, ReceiveBufferBytes: 1 << 10})
+	server := &probe{}
+	p.listen(func() []any { return []any{server} })
+	client := &probe{onActive: func(ctx *pipeline.Context) error { ctx.Pause(); return nil }}
+	p.dial(client)
+	p.until("active", func() bool { return server.active == 1 })
+	ctx := server.ctx
+	require.NoError(t, ctx.Write(make([]byte, 8<<10))) // the peer takes some of it
+	base := ctx.Outgoing()
+	moved := func() int { return int(ctx.Outgoing() - base) }
+	require.NoError(t, ctx.WriteBytes(make([]byte, 10))) // into the open block
+	assert.Equal(t, 10, moved())
+	require.NoError(t, ctx.Write(make([]byte, 2<<10))) // which ends it
+	assert.Equal(t, 10+2<<10, moved())
+	ctx.Hold(100)
+	assert.Equal(t, 110+2<<10, moved())
+	require.NoError(t, ctx.Ref().TryWrite(make([]byte, 5)))
+	assert.Equal(t, 115+2<<10, moved(), "posted")
+	p.run(10 * time.Millisecond)
+	assert.Equal(t, 115+2<<10, moved(), "written, and as much as fits sent")
+	ctx.Hold(-100)
+	assert.Equal(t, 15+2<<10, moved())
+}

@@ -187,8 +187,17 @@ func TestGrantsBoundWhatIsReadAndOvershootIsPaid(t *testing.T) {
 
 // Who has finished sending and still reads has not gone, however slowly it reads, and what is queued for it is not lost.
 func TestAPausedChannelWaitsForAPeerThatStillReads(t *testing.T) {
+	for name, world := range map[string]sim.Config{
+		"send":     {SendBufferBytes: 4 << 10, ReceiveBufferBytes: 4 << 10},
+		"send now": {SendBufferBytes: 4 << 10, ReceiveBufferBytes: 4 << 10, SendNow: true},
+	} {
+		t.Run(name, func(t *testing.T) { pausedAndReading(t, world) })
+	}
+}
+
+func pausedAndReading(t *testing.T, world sim.Config) {
 	want := randomBytes(3, 200_000)
-	p := newPair(t, sim.Config{SendBufferBytes: 4 << 10, ReceiveBufferBytes: 4 << 10})
+	p := newPair(t, world)
 	p.serverConfig.PausedCloseTimeout = 2 * time.Second
 	server := &halfProbe{}
 	server.onActive = func(ctx *pipeline.Context) error {

@@ -365,7 +365,9 @@ func (c *Channel) startSend(now bool) {
 	if now {
 		if n, err := c.loop.SendNow(c.hnd, o.flight); err != transport.ErrNotNow {
 			o.sent += uint64(n)
-			c.sentSome()
+			if n > 0 {
+				c.sentSome()
+			}
 			c.endSend(err)
 			return
 		}

@@ -16,7 +16,8 @@ import (
 var (
 	// ErrCloseTimeout ended a Close whose peer did not take the data in time.
 	ErrCloseTimeout = errors.New("pipelinetest: close timed out")
-	// ErrPausedClose closed a channel whose peer was gone for PausedCloseTimeout while reading was paused.
+	// ErrPausedClose closed a channel whose peer had finished or gone and took nothing for PausedCloseTimeout, while reading was
+	// paused.
 	ErrPausedClose = errors.New("pipelinetest: peer gone while reading was paused")
 )
 
