@@ -28,10 +28,9 @@ func newDecoder(l *listener, from net.Addr) (*offload.Handler[*batch, *batch, *b
 	})
 }
 
-// detach takes a batch over from gather. From here on its memory counts at the sink's level.
+// detach takes a batch over from gather.
 func (d *decoder) detach(b *batch) (*batch, int) {
 	d.flight = append(d.flight, b)
-	d.listener.level.Add(int64(b.size()))
 	return b, b.size()
 }
 
@@ -57,20 +56,20 @@ func (d *decoder) done(ctx *pipeline.Context, _ *batch, err error) error {
 		// running, so it is done again, elsewhere.
 		out, malformed = d.lines(nil, b, d.listener.protocol.decoder)
 	}
-	l := d.listener
-	put := l.queue.Put(out, len(b.ends))
+	l, frames := d.listener, len(b.ends)
+	put := l.queue.Put(out, frames)
 	l.level.Add(-int64(b.size()))
 	if put == nil {
-		l.counters.queued.Add(uint64(len(b.ends)))
+		l.counters.queued.Add(uint64(frames))
 		l.counters.malformed.Add(uint64(malformed))
 	} else {
-		l.counters.lost.Add(uint64(len(b.ends)))
+		l.counters.lost.Add(uint64(frames))
 	}
 	if err == nil {
-		l.batches.put(b)
+		l.batches.put(b) // and somebody else may have it
 	}
 	if put != nil && ctx.Open() {
-		return fmt.Errorf("ingest: %d frames lost: %w", len(b.ends), put)
+		return fmt.Errorf("ingest: %d frames lost: %w", frames, put)
 	}
 	return nil
 }

@@ -5,14 +5,17 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/buffer"
+	"github.com/weirnet/weir/examples/ingest/internal/decode"
+	"github.com/weirnet/weir/handlers/watermark"
 	"github.com/weirnet/weir/pipeline"
 )
 
 const (
 	// maxKeptBytes is how much memory of a batch is kept for the next one.
 	maxKeptBytes = 256 << 10
-	// frameOverheadBytes is what a frame of a batch costs beside its bytes.
-	frameOverheadBytes = 8
+	// frameOverheadBytes is what a frame of a batch costs at most beside its bytes: its end, and what its line adds. So the
+	// level does not rise any more when the batch becomes lines, however short the frames are.
+	frameOverheadBytes = 8 + decode.OverheadBytes
 )
 
 // batch is a number of frames of one client that are decoded together: a task for each line of sixty bytes would cost more
@@ -30,7 +33,7 @@ func (b *batch) add(frame []byte) {
 	b.ends = append(b.ends, len(b.bytes))
 }
 
-// size is the memory that b holds for its frames.
+// size is the memory that b, or the lines that it becomes, need.
 func (b *batch) size() int { return len(b.bytes) + len(b.ends)*frameOverheadBytes }
 
 // Len is the number of bytes, for the pool.
@@ -63,9 +66,11 @@ func (p *batches) put(b *batch) {
 	p.pool.Put(b)
 }
 
-// gather puts the frames of one read into batches of about maxBytes. It belongs to its channel's loop.
+// gather puts the frames of one read into batches of about maxBytes. From here on they count at the level: whoever looks
+// behind a frame knows whether there is room for the next. It belongs to its channel's loop.
 type gather struct {
 	batches  *batches
+	level    *watermark.Shared
 	maxBytes int
 	now      *batch         // nil between reads: an idle client holds none
 	timer    pipeline.Timer // made with the first resume
@@ -91,6 +96,7 @@ func (g *gather) ChannelRead(ctx *pipeline.Context, msg any) error {
 		g.now = g.batches.get()
 	}
 	g.now.add(frame.Bytes())
+	g.level.Add(int64(frame.Len() + frameOverheadBytes))
 	if g.now.size() >= g.maxBytes {
 		g.pass(ctx)
 	}

@@ -31,10 +31,12 @@ func (l *listener) addHandlers(p *pipeline.Pipeline) error {
 	)
 	if l.lossy { // reading goes on; whole frames are dropped, and counted
 		err = errors.Join(err, p.AddLast("gate", watermark.NewDropGate(level)))
+	} else { // the framer stops at the frame with which the level is full
+		err = errors.Join(err, p.AddLast("probe", watermark.NewProbe(level)))
 	}
 	return errors.Join(
 		err,
-		p.AddLast("gather", &gather{batches: l.batches, maxBytes: l.batchBytes}), // the frames of a read travel together
+		p.AddLast("gather", &gather{batches: l.batches, level: l.level, maxBytes: l.batchBytes}), // the frames of a read travel together
 		p.AddLast("decoder", decoder),
 		p.AddLast("client", &client{listener: l}), // counts, and says why it ended
 	)

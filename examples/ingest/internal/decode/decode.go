@@ -13,6 +13,17 @@ var ErrMalformed = errors.New("decode: malformed")
 
 var errText = malformed("text: not UTF-8")
 
+const (
+	// OverheadBytes is what a line has at most beside the bytes of its frame: the time and the client, the names of the
+	// members, numbers written out, what is wrong with the frame. A frame may multiply its own bytes besides, up to
+	// MultipleBytes for one: control characters need escapes, and tags quotes.
+	OverheadBytes = 224
+	// MultipleBytes is the most that one byte of a frame becomes.
+	MultipleBytes = 8
+	// reasonBytes is how much of the text of a library's error a line has.
+	reasonBytes = 76
+)
+
 // A Decoder understands the frames of one protocol. Any goroutine may use it.
 type Decoder interface {
 	// Append appends the members of a JSON object, without braces, that tell what frame says. With an error, which wraps

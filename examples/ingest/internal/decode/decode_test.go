@@ -24,9 +24,12 @@ func TestFramesBecomeLines(t *testing.T) {
 		frame   string
 		want    string
 	}{
-		{Graphite{}, "a.b 1.5 1700000000", `"format":"graphite","path":"a.b","value":1.5,"time":1.7e+09`},
-		{Graphite{}, "  a.b\t-2e3  1700000000.5\r", `"format":"graphite","path":"a.b","value":-2000,"time":1.7000000005e+09`},
+		{Graphite{}, "a.b 1.5 1700000000", `"format":"graphite","path":"a.b","value":1.5,"time":1700000000`},
+		{Graphite{}, "  a.b\t-2e3  1700000000.5\r", `"format":"graphite","path":"a.b","value":-2000,"time":1700000000.5`},
 		{Graphite{}, "a;dc=x;host= 1 -1", `"format":"graphite","path":"a","tags":{"dc":"x","host":""},"value":1,"time":-1`},
+		{Graphite{}, "a 1e20 0", `"format":"graphite","path":"a","value":100000000000000000000,"time":0`},
+		{Graphite{}, "a 1e21 1e-6", `"format":"graphite","path":"a","value":1e+21,"time":0.000001`},
+		{Graphite{}, "a 1e308 9e-7", `"format":"graphite","path":"a","value":1e+308,"time":9e-07`},
 		{Graphite{}, "a nan 1", `"format":"graphite","path":"a","value":"NaN","time":1`},
 		{Graphite{}, "a inf 1", `"format":"graphite","path":"a","value":"+Inf","time":1`},
 		{Statsd{}, "hits:1|c", `"format":"statsd","name":"hits","type":"c","value":1`},
@@ -110,11 +113,40 @@ func TestStringsAreJSON(t *testing.T) {
 	assert.Equal(t, `"-Inf"`, string(appendNumber(nil, math.Inf(-1))))
 }
 
+// The level counts frames that are being decoded at what their lines may have.
+func TestALineHasNoMoreThanItsFrameAndTheOverhead(t *testing.T) {
+	const from = "[fe80::1111:2222:3333:4444%abcdefghijklmno]:65535" // there is no longer one
+	long := strings.Repeat("x", 10_000)
+	number := strings.Repeat("9", 300)
+	syslog := NewSyslog(time.FixedZone("", 5400))
+	most := 0
+	for _, c := range []struct {
+		decoder Decoder
+		frames  []string
+	}{
+		{Graphite{}, []string{"", "a 1 1", "a 9e20 9e20", "a;b= -9e20 -9e20", "a 0x1p-19 -0x1p-19", "a nan inf", long, long + ";x=" + long + " 9e20 9e20", "a " + number + " 1"}},
+		{Statsd{}, []string{"", "a", "a:1|c", "a:+9e20|g|@0x1p-19|#", "a:-9e20|g|@1e-6|#a|b", "a:|s", long, long + ":" + number + "|ms|#" + long, "a:" + long + "|s|@1|" + long}},
+		{JSON{}, []string{"", "1", "{1", "falsx", "{\"\x00", "{\"a\":\"\\x", `"` + long + `"`, long}},
+		{syslog, []string{
+			"", "<", "<1>1 - - - - - -", `<14>1 2003-10-11T22:14:15Z h a p i [a b="c"] m`, "<14>1 2003-10-11T22:14:15Z h a p i [a  b", "<14>1 2003-10-11T22:14:15Z",
+			"<34>Oct  1 22:14:15 h a[7]: m", "<34>Oct  1 22:14:15 h m", "<14>1 - h a p i - " + long, "<34>Oct  1 22:14:15 h a: " + long, "<13>1 " + long,
+		}},
+	} {
+		for _, frame := range c.frames {
+			l := NewLine(c.decoder, time.Unix(0, 0), from)
+			line, _ := l.Append(nil, []byte(frame))
+			assert.LessOrEqual(t, len(line), len(frame)+OverheadBytes, "%s", line[:min(len(line), 300)])
+			most = max(most, len(line)-len(frame))
+		}
+	}
+	assert.Greater(t, most, OverheadBytes-16, "no more than it has to be")
+}
+
 // Whatever a client sends becomes one line of JSON, and a frame that is not understood can be had back from it.
 func FuzzLines(f *testing.F) {
 	for _, seed := range []string{
 		"", "a.b;k=v 1 2", "a:1|c|@0.1|#x", "{\"a\":1}", "<13>Oct 11 22:14:15 h a: m", "<165>1 2003-10-11T22:14:15.003Z h a 1 2 [a@1 x=\"y\"] m",
-		"\xff\x00\n", "a\xffb 1 2",
+		"\xff\x00\n", "a\xffb 1 2", "a:1|c|\x01|\x01|\x01|\x01",
 	} {
 		f.Add([]byte(seed))
 	}
@@ -127,6 +159,7 @@ func FuzzLines(f *testing.F) {
 			require.Equal(t, kept, string(frame), "the frame is borrowed")
 			require.True(t, json.Valid(got), "%T: %q", d, got)
 			require.Equal(t, 1, strings.Count(string(got), "\n"))
+			require.LessOrEqual(t, len(got), OverheadBytes+MultipleBytes*len(frame))
 			var members struct {
 				Raw   *string
 				Bytes []byte

@@ -41,7 +41,7 @@ func (s *Syslog) Append(dst, frame []byte) ([]byte, error) {
 	message, err := parser.Parse(frame)
 	pool.Put(parser)
 	if err != nil {
-		return dst, malformed("%s: %v", format, err)
+		return dst, malformed("%s: %.*s", format, reasonBytes, err)
 	}
 	dst = append(dst, `"format":"`...)
 	dst = append(dst, format...)

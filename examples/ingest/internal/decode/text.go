@@ -54,12 +54,17 @@ func appendEscaped(dst []byte, c byte) []byte {
 	return append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&0xf])
 }
 
-// appendNumber appends v; what JSON has no number for, as a string.
+// appendNumber appends v; what JSON has no number for, as a string. Only what would be more than 21 digits has an exponent,
+// as in encoding/json: a time is one that people can read, and 1e308 does not become three hundred digits.
 func appendNumber(dst []byte, v float64) []byte {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return AppendString(dst, strconv.FormatFloat(v, 'g', -1, 64))
 	}
-	return strconv.AppendFloat(dst, v, 'g', -1, 64)
+	format := byte('f')
+	if size := math.Abs(v); size != 0 && (size < 1e-6 || size >= 1e21) {
+		format = 'e'
+	}
+	return strconv.AppendFloat(dst, v, format, -1, 64)
 }
 
 func appendBase64(dst, p []byte) []byte {
