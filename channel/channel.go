@@ -55,8 +55,7 @@ type Config struct {
 	// CloseDiscardBytes is how much input Close throws away while it waits for the peer's FIN. Zero means 1 MiB.
 	CloseDiscardBytes int
 	// PausedCloseTimeout is how long data of a peer that has finished or gone waits for reading to be resumed, counted from
-	// when the kernel last took something to send: whoever goes on writing to a peer that has gone waits until the kernel
-	// takes no more. Zero means 30 s.
+	// when it last took something of what waits to be sent. Zero means 30 s.
 	PausedCloseTimeout time.Duration
 	// MaxPostedTasks bounds the Ref.Execute tasks that wait for the loop, per channel. Zero means 1024.
 	MaxPostedTasks int

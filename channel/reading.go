@@ -256,9 +256,10 @@ func (c *Channel) settleDeadline() {
 	}
 }
 
-// sentSome starts that clock anew: a peer that takes what is sent has not gone, and what it takes may end the pause.
+// sentSome starts that clock anew: a peer that takes what is sent has not gone, and what it takes may end the pause. Where
+// the kernel never had to wait for it, that says nothing of the peer.
 func (c *Channel) sentSome() {
-	if c.in.counting {
+	if c.in.counting && c.out.stalled {
 		c.rare.paused.Reset(c.cfg.PausedCloseTimeout)
 	}
 }

@@ -46,7 +46,7 @@ type Channel interface {
 	// Pending is the memory in bytes that is held for data on its way out.
 	Pending() int
 	// Outgoing is how far what is on its way out goes: it grows by each byte that is written, posted or held. It may count
-	// from anew where nothing is pending.
+	// from anew where nothing is queued.
 	Outgoing() uint64
 	// Writable tells whether Pending is below the watermarks (with hysteresis) and the channel is open for writing.
 	Writable() bool

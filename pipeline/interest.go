@@ -49,7 +49,7 @@ func (c *Context) Hold(n int) { c.p.ch.Hold(n) }
 func (c *Context) Pending() int { return c.p.ch.Pending() }
 
 // Outgoing tells writes apart from what becomes of them: it grows by each byte that is written, posted by a Ref or held,
-// whereas Pending also changes as bytes move on, into blocks and out. It may count from anew where nothing is pending.
+// whereas Pending also changes as bytes move on, into blocks and out. It may count from anew where nothing is queued.
 func (c *Context) Outgoing() uint64 { return c.p.ch.Outgoing() }
 
 // Writable tells whether pending is below the channel's watermarks and no Context says otherwise.

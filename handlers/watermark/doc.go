@@ -56,11 +56,16 @@
 //
 // so the number of channels times that is what the process needs in the worst case; a Shared bounds what is in between.
 //
+// At a Shared, a turn is worth BudgetBytes: whoever comes while n channels wait gets its first byte through when n times
+// that have drained. RateBytesPerSecond is 4 MiB/s where nothing else is said: a proxy or a bulk server wants another one, or
+// -1 for none.
+//
 // # Goroutines
 //
 // A Handler, its DropGate, its Probe and its Inputs belong to the loop of their channel, as do the events and the errors that
 // come of them; so does Follow, whose two channels are of one loop. Nothing of them is locked. Other goroutines get there by
-// pipeline.Ref.Execute. New and NewShared may be called anywhere, and what New answers is the loop's from when it is added.
+// pipeline.Ref.Execute or a pipeline.Signal. New and NewShared may be called anywhere, and what New answers is the loop's from
+// when it is added.
 //
 //	Shared                       any goroutine, every method; loops are woken, never waited for
 //	Handler.Level, Stats         any goroutine; a level may have changed when it is looked at

@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirnet/weir/handlers/watermark"
+	"github.com/weirnet/weir/pipeline"
+	"github.com/weirnet/weir/pipeline/pipelinetest"
 )
 
 // crowd is a fleet whose peers never stop sending, each in pieces of its own size.
@@ -123,7 +125,7 @@ func TestWaitingForATurnIsNotHigh(t *testing.T) {
 	}
 	assert.Equal(t, 2, waits)
 	assert.Equal(t, 8, f.shared.Waiting())
-	assert.EqualValues(t, 6<<10, f.shared.ReservedBytes(), "who waits for a turn has given back what it had reserved")
+	assert.EqualValues(t, 4<<10, f.shared.ReservedBytes(), "who waits for a turn has given back what it had reserved")
 
 	lossy := watermark.Config{KeepReading: true, RateBytesPerSecond: -1, Shared: []*watermark.Shared{f.shared}}
 	ch := f.loops[0].New(newHandler(t, lossy))
@@ -180,8 +182,8 @@ func TestTurnsAreInTheOrderOfWaiting(t *testing.T) {
 
 // Who would be waited for has gone, and on its loop nobody else waits: the other loop goes on, and no clock helps.
 func TestALoopOnWhichNobodyWaitsHoldsNobodyUp(t *testing.T) {
-	f := newFleetOn(t, watermark.SharedConfig{HighBytes: 1 << 20, FloorBytes: 1 << 10}, watermark.Config{BudgetBytes: 1 << 10},
-		2, 10, func(i int) int { return min(i/2, 1) })
+	f := newFleetOn(t, watermark.SharedConfig{HighBytes: 1 << 20, FloorBytes: 1 << 10, ResumesPerTurn: 1},
+		watermark.Config{BudgetBytes: 1 << 10}, 2, 10, func(i int) int { return min(i/2, 1) })
 	f.shared.Add(1 << 20)
 	for _, ch := range f.channels[1:] { // the first one is silent and keeps its loop among those that are asked
 		for range 4 {
@@ -195,4 +197,70 @@ func TestALoopOnWhichNobodyWaitsHoldsNobodyUp(t *testing.T) {
 	for i, ch := range f.channels[2:] {
 		assert.Zero(t, ch.Stashed(), "channel %d", i+2)
 	}
+}
+
+// Those who wait longest are the first to give up. That must not put off for ever what is done about a stuck loop.
+func TestChurnDoesNotPutOffWhatIsDoneAboutAStuckLoop(t *testing.T) {
+	const n = 101
+	f := newFleetOn(t, watermark.SharedConfig{HighBytes: 8 << 10, LowBytes: 7 << 10, FloorBytes: 1 << 10},
+		watermark.Config{BudgetBytes: 1 << 10}, 2, n, func(i int) int {
+			if i == 0 {
+				return 1 // the loop that is stuck, with the oldest ticket
+			}
+			return 0
+		})
+	f.shared.Add(8 << 10)
+	for _, ch := range f.channels {
+		ch.WriteInbound(make([]byte, 1<<10))
+		ch.WriteInbound(make([]byte, 1<<10))
+	}
+	require.Equal(t, n, f.shared.Waiting())
+	f.order = nil
+	for next := 1; next < 20; next++ { // 190 ms
+		f.shared.Add(-f.shared.Value())
+		f.channels[next].Abort(nil)
+		f.loops[0].Advance(10 * time.Millisecond)
+	}
+	f.shared.Add(-f.shared.Value())
+	f.loops[0].RunTasks()
+	assert.Greater(t, len(f.order), n/2)
+}
+
+// Who drops frames instead of waiting drops none when the level has fallen, also before its loop tells it.
+func TestWhoKeepsReadingGoesByTheLevelItself(t *testing.T) {
+	l := pipelinetest.NewLoop(t)
+	shared := newShared(t, watermark.SharedConfig{HighBytes: 8 << 10, LowBytes: 4 << 10, ResumesPerTurn: 1})
+	h := newHandler(t, watermark.Config{KeepReading: true, RateBytesPerSecond: -1, Shared: []*watermark.Shared{shared}})
+	got := 0
+	ch := l.NewConfig(pipelinetest.Config{Manual: true}, h, watermark.NewDropGate(h),
+		onRead(func(_ *pipeline.Context, msg any) error { got += bytesOf(msg); return nil }))
+	l.RunTasks()
+	shared.Add(8 << 10)
+	ch.WriteInbound("x")
+	l.RunTasks()
+	require.Equal(t, watermark.High, h.Level())
+	require.Zero(t, got)
+	assert.Zero(t, shared.Waiting(), "it does not wait")
+	shared.Add(-8 << 10)
+	ch.WriteInbound("y")
+	assert.Equal(t, 1, got)
+
+	shared.Add(8 << 10)
+	ch.WriteInbound("z")
+	l.RunTasks()
+	require.Equal(t, watermark.High, h.Level())
+	shared.Add(-8 << 10)
+	l.RunTasks()
+	assert.Equal(t, watermark.Normal, h.Level(), "also when it is silent")
+}
+
+// A level that rose elsewhere stops what decodes before the next message, not after all of what was read.
+func TestAHighLevelIsSeenBeforeWhatWasReadIsPassedOn(t *testing.T) {
+	shared := newShared(t, watermark.SharedConfig{HighBytes: 8 << 10, LowBytes: 4 << 10})
+	h := newHandler(t, watermark.Config{RateBytesPerSecond: -1, Shared: []*watermark.Shared{shared}})
+	reading := true
+	ch, _ := channel(t, h, onRead(func(ctx *pipeline.Context, _ any) error { reading = ctx.Reading(); return nil }))
+	shared.Add(8 << 10)
+	ch.WriteInbound("a batch of frames")
+	assert.False(t, reading)
 }

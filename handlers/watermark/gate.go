@@ -36,14 +36,16 @@ func (g *DropGate) ChannelRead(ctx *pipeline.Context, msg any) error {
 		return nil
 	}
 	ctx.FireRead(msg)
-	h.look()
+	h.look(true)
 	return nil
 }
 
 // refusal answers why a frame of n bytes is to be dropped, or ReasonNone and charges it to the rate.
 func (h *Handler) refusal(ctx *pipeline.Context, n int) Reason {
-	h.look() // other channels may have filled a shared level since
-	if h.level >= OverLimit {
+	switch {
+	case h.removed():
+		return ReasonNone
+	case h.level >= OverLimit:
 		return ReasonPending
 	}
 	if !h.cfg.KeepReading {
@@ -88,7 +90,8 @@ func (p *Probe) ChannelRead(ctx *pipeline.Context, msg any) error {
 		return nil
 	}
 	ctx.FireRead(msg)
-	p.h.look()
+	p.h.passed()
+	p.h.look(true)
 	return nil
 }
 

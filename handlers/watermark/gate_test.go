@@ -260,3 +260,21 @@ func BenchmarkHandlerRead(b *testing.B) {
 		})
 	}
 }
+
+// Who decides has gone: the channel and its stream live on.
+func TestAGateWhoseHandlerWasTakenOutPassesEverything(t *testing.T) {
+	for name, gate := range map[string]func(h *watermark.Handler) any{
+		"probe": func(h *watermark.Handler) any { return watermark.NewProbe(h) },
+		"gate":  func(h *watermark.Handler) any { return watermark.NewDropGate(h) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHandler(t, small())
+			ch, _ := channel(t, h, gate(h))
+			ch.WriteInbound("abc")
+			_, err := ch.Pipeline().Replace("watermark", "another", newHandler(t, small()))
+			require.NoError(t, err)
+			ch.WriteInbound("def")
+			assert.Equal(t, "abcdef", ch.InboundString())
+		})
+	}
+}

@@ -16,7 +16,7 @@ func (h *Handler) ReadGrant(ctx *pipeline.Context) (n int, retry time.Duration) 
 		return 0, 0
 	}
 	p := ctx.Pending()
-	if p >= h.cfg.HighBytes || h.level != Normal || h.sharedHigh() {
+	if h.sharedHigh(false) || p >= h.cfg.HighBytes || h.level != Normal {
 		h.settle(p) // the end of the turn tells
 	}
 	if h.paused {

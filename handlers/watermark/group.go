@@ -2,6 +2,7 @@ package watermark
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/weirnet/weir/buffer"
 	"github.com/weirnet/weir/pipeline"
@@ -11,20 +12,23 @@ import (
 type group struct {
 	shared *Shared
 	pool   *buffer.Pool
-	subs   list // everybody
-	broken list // those whose turn was broken off when the level rose, the first one first
-	queue  list // those who wait for a turn, longest first
-	agent  *sub // one of subs, through whose channel the loop is reached
-	timer  pipeline.Timer
+	subs   list           // everybody
+	broken list           // those whose turn was broken off when the level rose, the first one first
+	queue  list           // those who wait for a turn, longest first
+	lossy  list           // those who keep reading and are told when the level has fallen
+	agent  *sub           // one of subs, through whose channel the loop is reached
+	timer  pipeline.Timer // the agent's
+	due    time.Duration  // when it fires; 0: it does not
 
 	signal  atomic.Pointer[pipeline.Signal] // the agent's, which runs the group; any goroutine may raise it
 	head    atomic.Int64                    // the ticket of the first who waits, or an older one; nobody: nobody does
 	blocked atomic.Bool                     // it waits for a group that is behind
+	telling atomic.Bool                     // lossy may not be empty
 }
 
 // wake makes the loop look where somebody waits. Any goroutine.
 func (g *group) wake() {
-	if s := g.signal.Load(); s != nil && g.head.Load() != nobody {
+	if s := g.signal.Load(); s != nil && (g.head.Load() != nobody || g.telling.Load()) {
 		(*s).Raise()
 	}
 }
@@ -32,15 +36,21 @@ func (g *group) wake() {
 // run gives those who wait longest their turn. The others come in a later turn of the loop, when there is still room.
 func (g *group) run() {
 	g.blocked.Store(false)
+	g.tellLossy()
 	g.advance(g.limit())
-	if g.first() == nil || g.shared.high.Load() {
+	if g.shared.high.Load() || g.first() == nil && g.lossy.first == nil {
 		return
 	}
-	if !g.mayGo() {
+	if g.first() != nil && !g.mayGo() {
 		g.blocked.Store(true) // and then look again: the other one looks at it after it has moved on
 		if !g.mayGo() {
-			g.timer.Reset(leadTimeout)
-			return
+			if g.due == 0 { // not anew each time that something moves
+				g.due = g.agent.h.ctx.Now() + leadTimeout
+				g.timer.Reset(leadTimeout)
+			}
+			if g.lossy.first == nil {
+				return
+			}
 		}
 	}
 	g.wake()
@@ -48,10 +58,19 @@ func (g *group) run() {
 
 // late is run when the group that is behind has not moved on for a while.
 func (g *group) late() {
+	g.due = 0
 	if g.blocked.Load() {
 		g.advance(nobody)
 		g.run()
 	}
+}
+
+// tellLossy tells the next of those who keep reading that the level has fallen.
+func (g *group) tellLossy() {
+	for n := 0; n < g.shared.cfg.ResumesPerTurn && g.lossy.first != nil && !g.shared.high.Load(); n++ {
+		g.lossy.first.goOn()
+	}
+	g.telling.Store(g.lossy.first != nil)
 }
 
 // limit is up to which ticket it may be anybody's turn.
@@ -115,6 +134,9 @@ func (g *group) appoint() {
 	ctx := g.agent.h.ctx
 	signal := ctx.NewSignal(func(*pipeline.Context) error { g.run(); return nil })
 	g.timer = ctx.NewTimer(func(*pipeline.Context) error { g.late(); return nil })
+	if g.due > 0 {
+		g.timer.Reset(max(0, g.due-ctx.Now()))
+	}
 	g.signal.Store(&signal)
 	g.wake() // the old agent's may have been raised when its channel was closed
 }
@@ -160,33 +182,43 @@ func (s *sub) unsubscribe() {
 }
 
 // sharedHigh looks at the shared levels and waits at those that are high. It answers whether one is. Whose turn it is, is
-// not stopped before it has read.
-func (h *Handler) sharedHigh() bool {
+// not stopped before it has passed something on. amid says that what was read may not have been passed on completely.
+func (h *Handler) sharedHigh(amid bool) bool {
 	for i := range h.subs {
 		s := &h.subs[i]
 		switch high := s.shared.high.Load(); {
 		case high && !s.high && !s.turn:
-			s.rose()
+			s.rose(amid)
 		case !high && s.high && h.cfg.KeepReading:
-			s.dequeue() // it does not read in turns, and drops meanwhile
-			s.group.publish()
+			s.dequeue() // it drops meanwhile
 		}
 	}
 	return h.highSubs > 0
 }
 
+// passed ends what sharedHigh spares: something of this turn was passed on.
+func (h *Handler) passed() {
+	for i := range h.subs {
+		h.subs[i].turn = false
+	}
+}
+
 // rose makes s wait for the level to fall. Where that breaks off its turn, it goes on with it before it is anybody else's.
-func (s *sub) rose() {
-	if s.group == nil {
+func (s *sub) rose(amid bool) {
+	g := s.group
+	if g == nil {
 		return
 	}
 	s.high = true
 	s.h.highSubs++
-	if s.credit > 0 {
-		s.enqueue(&s.group.broken)
-		return
+	switch {
+	case s.h.cfg.KeepReading:
+		s.enqueue(&g.lossy)
+	case amid || s.credit > 0:
+		s.enqueue(&g.broken)
+	default:
+		s.enqueue(&g.queue)
 	}
-	s.enqueue(&s.group.queue)
 }
 
 // inTurn tells whether the channel may read now as far as others are concerned, and makes it wait where it may not.
@@ -225,17 +257,22 @@ func (s *sub) enqueue(to *list) {
 		return
 	}
 	g := s.group
-	if to == &g.queue {
-		s.ticket = s.shared.tickets.Add(1)
-	}
-	s.shared.waiting.Add(1)
 	s.in = to
 	to.push(s, waitLinks)
-	if g.first() == s {
-		g.head.Store(s.ticket)
-		if !s.shared.high.Load() {
-			g.wake()
+	if to == &g.lossy {
+		g.telling.Store(true)
+	} else {
+		if to == &g.queue {
+			s.ticket = s.shared.tickets.Add(1)
 		}
+		s.shared.waiting.Add(1)
+		if g.first() != s {
+			return
+		}
+		g.head.Store(s.ticket)
+	}
+	if !s.shared.high.Load() {
+		g.wake()
 	}
 }
 
@@ -254,7 +291,9 @@ func (s *sub) goOn() {
 }
 
 func (s *sub) dequeue() {
-	s.shared.waiting.Add(-1)
+	if s.in != &s.group.lossy {
+		s.shared.waiting.Add(-1)
+	}
 	s.in.remove(s, waitLinks)
 	s.in = nil
 	if s.high {

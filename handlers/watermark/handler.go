@@ -126,14 +126,17 @@ func (h *Handler) ChannelRead(ctx *pipeline.Context, msg any) error {
 			h.subs[i].credit -= b.Len()
 		}
 	}
+	if h.sharedHigh(true) && h.level == Normal {
+		h.settle(ctx.Pending()) // now, so that what decodes keeps it
+	}
 	ctx.FireRead(msg)
-	h.look()
+	h.look(false)
 	return nil
 }
 
 // ChannelResume tells what has changed, and passes the resume on by returning.
 func (h *Handler) ChannelResume(ctx *pipeline.Context) error {
-	h.look()
+	h.look(false)
 	h.tell(ctx)
 	return nil
 }
@@ -141,7 +144,7 @@ func (h *Handler) ChannelResume(ctx *pipeline.Context) error {
 // admit answers whether one more message may be dealt with: the hard limit is judged without it.
 func (h *Handler) admit() bool {
 	if h.level >= OverLimit {
-		return false
+		return h.removed()
 	}
 	if p := h.ctx.Pending(); p > h.cfg.HardLimitBytes {
 		h.overLimit(p)
@@ -150,13 +153,17 @@ func (h *Handler) admit() bool {
 	return true
 }
 
-// look brings the level in line with what is pending and watched. It is called after whatever may have changed it.
-func (h *Handler) look() {
+// removed tells that h was taken out of a channel that lives on: it has no say any more.
+func (h *Handler) removed() bool { return h.level == Closed && h.ctx.Open() }
+
+// look brings the level in line with what is pending and watched. It is called after whatever may have changed it. amid is
+// as for sharedHigh.
+func (h *Handler) look(amid bool) {
 	if h.level >= OverLimit {
 		return
 	}
-	p := h.ctx.Pending()
-	if p < h.cfg.HighBytes && h.level == Normal && !h.sharedHigh() {
+	shared, p := h.sharedHigh(amid), h.ctx.Pending()
+	if p < h.cfg.HighBytes && h.level == Normal && !shared {
 		return
 	}
 	h.settle(p)
@@ -177,7 +184,7 @@ func (h *Handler) pendingChanged(_ *pipeline.Context, p int) error {
 	default:
 		h.over, h.overAt = p, out // the newest message may do that, also when it was posted and becomes blocks
 	}
-	h.sharedHigh()
+	h.sharedHigh(false)
 	h.settle(p)
 	h.tell(h.ctx)
 	h.watch()

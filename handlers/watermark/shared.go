@@ -128,7 +128,8 @@ func (s *Shared) High() bool { return s.high.Load() }
 // Value is what Add has summed up. Any goroutine.
 func (s *Shared) Value() int64 { return s.value.Load() }
 
-// ReservedBytes is what receives that are armed may still bring, at most. Any goroutine.
+// ReservedBytes is what has been granted and has not come, at most: of receives that are armed, and of channels that were
+// stopped in the middle of one. Any goroutine.
 func (s *Shared) ReservedBytes() int64 { return s.reserved.Load() }
 
 // Rises is how often the level became high. Any goroutine.
