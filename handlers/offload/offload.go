@@ -31,10 +31,8 @@ type PanicError struct {
 	Stack []byte // of the goroutine, as runtime/debug.Stack formats it
 }
 
-// Error tells the value and the stack.
-func (e *PanicError) Error() string {
-	return fmt.Sprintf("offload: work panicked: %v\n\n%s", e.Value, e.Stack)
-}
+// Error tells the value. The stack is for whoever logs it.
+func (e *PanicError) Error() string { return fmt.Sprintf("offload: work panicked: %v", e.Value) }
 
 // Unwrap answers the value of the panic if it is an error.
 func (e *PanicError) Unwrap() error {
