@@ -31,9 +31,9 @@ func (c *client) ChannelActive(*pipeline.Context) error {
 	return nil
 }
 
-// ChannelEvent counts those that are paused.
+// ChannelEvent counts those that are paused. A lossy one goes on reading.
 func (c *client) ChannelEvent(_ *pipeline.Context, event any) error {
-	if change, ok := event.(*watermark.Change); ok {
+	if change, ok := event.(*watermark.Change); ok && !c.listener.lossy {
 		c.setHigh(change.To == watermark.High)
 	}
 	return nil

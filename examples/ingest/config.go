@@ -5,9 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"runtime"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -56,21 +53,26 @@ type config struct {
 // size is a flag for a number of bytes: 4096, 64KiB, 20MB.
 type size int64
 
+// String is exact, and the shortest that Set understands.
 func (s *size) String() string {
-	if *s > 0 && *s%1024 == 0 {
-		return strings.ReplaceAll(humanize.IBytes(uint64(*s)), " ", "")
+	n, unit := int64(*s), ""
+	for _, next := range []string{"KiB", "MiB", "GiB", "TiB"} {
+		if n == 0 || n%1024 != 0 {
+			break
+		}
+		n, unit = n/1024, next
 	}
-	return fmt.Sprint(int64(*s))
+	return fmt.Sprint(n) + unit
 }
 
 // Set implements flag.Value.
 func (s *size) Set(text string) error {
 	n, err := humanize.ParseBytes(text)
 	if err != nil {
-		return err
+		return errors.New("want a size such as 64MiB")
 	}
 	if n > 1<<40 {
-		return fmt.Errorf("%w: %s is too much", errConfig, text)
+		return errors.New("want 1TiB at most")
 	}
 	*s = size(n)
 	return nil
@@ -129,37 +131,4 @@ func parseConfig(args []string, output io.Writer) (*config, error) {
 		cfg.addresses[name] = *address
 	}
 	return cfg, cfg.settle()
-}
-
-// settle fills in what depends on other settings, and checks.
-func (cfg *config) settle() error {
-	if cfg.low == 0 {
-		cfg.low = cfg.high / 2
-	}
-	if cfg.most == 0 {
-		cfg.most = 4 * cfg.high
-	}
-	if cfg.workers == 0 {
-		cfg.workers = runtime.GOMAXPROCS(0)
-	}
-	if cfg.low <= 0 || cfg.low >= cfg.high || cfg.high >= cfg.most {
-		return fmt.Errorf("%w: -low %d, -high %d, -most %d: want low < high < most", errConfig, cfg.low, cfg.high, cfg.most)
-	}
-	if cfg.frame <= 0 || cfg.grant <= 0 || cfg.batch <= 0 || cfg.inFlight <= 0 || cfg.store <= 0 || cfg.store > cfg.most || cfg.drain < 0 {
-		return fmt.Errorf("%w: -frame, -grant, -batch, -inflight and -store have to be positive, -store at most -most", errConfig)
-	}
-	var names []string
-	for _, p := range protocols() {
-		names = append(names, p.name)
-	}
-	for _, name := range cfg.lossyNames() {
-		if !slices.Contains(names, name) {
-			return fmt.Errorf("%w: -lossy %q is none of %s", errConfig, name, strings.Join(names, ", "))
-		}
-	}
-	return nil
-}
-
-func (cfg *config) lossyNames() []string {
-	return strings.FieldsFunc(cfg.lossy, func(r rune) bool { return r == ',' || r == ' ' })
 }

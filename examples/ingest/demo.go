@@ -73,9 +73,7 @@ into %s. From %v to %v the sink takes only %d MiB/s. Reading stops while %d MiB 
 	}
 	told()
 	<-quiet
-	limit, cancelClose := context.WithTimeout(context.Background(), demoPatience)
-	defer cancelClose()
-	return errors.Join(err, s.close(limit), s.demoResult(clients, began, out))
+	return errors.Join(err, s.close(demoPatience), s.demoResult(clients, began, out))
 }
 
 // demoClients makes the load: the first clients are the lossy ones.

@@ -50,7 +50,7 @@ func serve(ctx context.Context, cfg *config, out io.Writer) error {
 	return s.run(ctx, out)
 }
 
-// run serves until ctx is done.
+// run serves until ctx is done, or until it cannot serve any more. An error says that something was not delivered.
 func (s *server) run(ctx context.Context, out io.Writer) error {
 	began := time.Now()
 	for _, l := range s.listeners {
@@ -61,13 +61,21 @@ func (s *server) run(ctx context.Context, out io.Writer) error {
 		_, _ = fmt.Fprintf(out, "%-8s on %s (%s)\n", l.protocol.name, l.address, mode)
 	}
 	_, _ = fmt.Fprintf(out, "into     %s\n", s.where)
-	s.tell(ctx, &printer{out: out, json: s.cfg.statsJSON}, began)
+	serving, end := context.WithCancel(ctx)
+	defer end()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- s.allEnded(serving)
+		end()
+	}()
+	s.tell(serving, &printer{out: out, json: s.cfg.statsJSON}, began)
 	_, _ = fmt.Fprintf(out, "draining, for %v at most\n", s.cfg.drain)
-	limit, cancel := context.WithTimeout(context.Background(), s.cfg.drain)
-	defer cancel()
-	err := s.close(limit)
+	err := errors.Join(<-ended, s.close(s.cfg.drain))
 	r := s.report(began)
-	_, _ = fmt.Fprintf(out, "delivered %d of %d, dropped %d, lost %d\n", r.Delivered, r.Queued+r.Lost+r.Dropped, r.Dropped, r.Lost)
+	_, _ = fmt.Fprintln(out, r.end())
+	if r.Lost > 0 {
+		err = errors.Join(err, fmt.Errorf("%w: %d", errLost, r.Lost))
+	}
 	return err
 }
 

@@ -49,7 +49,7 @@ func TestAFrameThatIsTooLongIsSkippedAndCounted(t *testing.T) {
 			r := p.until("the others have come", func(r report) bool { return r.Delivered == 2 && r.Open == 0 })
 			assert.EqualValues(t, 1, r.TooLong)
 			assert.Zero(t, r.Malformed)
-			p.stop()
+			assert.Equal(t, "delivered 2 of 2, dropped 0, lost 0, 1 too long", p.stop())
 		})
 	}
 }
@@ -71,8 +71,8 @@ func TestAClientThatDiesInAFrameLeavesNoHalfOne(t *testing.T) {
 	p.until("it is read", func(r report) bool { return r.Delivered == 5 })
 	require.NoError(t, c.(*net.TCPConn).SetLinger(0))
 	require.NoError(t, c.Close())
-	p.until("it is gone", func(r report) bool { return r.Open == 0 })
-	p.stop()
+	r = p.until("it is gone", func(r report) bool { return r.Open == 0 })
+	assert.Equal(t, fmt.Sprintf("delivered 5 of 5, dropped 0, lost 0, %d truncated", r.Truncated), p.stop())
 	assert.Len(t, p.stored(), 5)
 }
 
@@ -110,31 +110,79 @@ func TestGarbageHarmsNobody(t *testing.T) {
 }
 
 func TestFlagsThatCannotWorkAreRefused(t *testing.T) {
-	for _, args := range [][]string{
-		{"-high", "1", "-low", "1"},
-		{"-low", "65MiB"},
-		{"-most", "1MiB"},
-		{"-frame", "0"},
-		{"-grant", "0"},
-		{"-batch", "0"},
-		{"-inflight", "0"},
-		{"-store", "1GiB"},
-		{"-lossy", "morse"},
-		{"more"},
-		{"-high", "much"},
-		{"-high", "2TiB"},
-		{"-nosuch"},
+	const aSize = "want a size such as 64MiB"
+	for _, c := range []struct {
+		flag, value string
+		says        string // beside the flag and its value
+	}{
+		{"low", "64MiB", "low < high"},
+		{"most", "64MiB", "high < most"},
+		{"high", "1", "0 < low"},
+		{"high", "much", aSize},
+		{"high", "-5", aSize},
+		{"memory", "abc", aSize},
+		{"frame", "1e3", aSize},
+		{"high", "2TiB", "at most"},
+		{"frame", "0", "want 1 to"},
+		{"frame", "2GiB", "want 1 to"},
+		{"frame", "1073741821", "want 1 to"},
+		{"grant", "0", "want 1 to"},
+		{"batch", "0", "more than 0"},
+		{"inflight", "0", "want 1 to 1024"},
+		{"inflight", "1025", "want 1 to 1024"},
+		{"inflight", "9999999", "want 1 to 1024"},
+		{"store", "1GiB", "-most at most"},
+		{"transport", "foo", "auto, epoll or uring"},
+		{"loops", "-1", "0 to"},
+		{"workers", "-1", "0 to"},
+		{"rcvbuf", "2GiB", "at most"},
+		{"gone", "-1s", "more than 0"},
+		{"gone", "0s", "more than 0"},
+		{"drain", "-1s", "0 or more"},
+		{"stats", "-1s", "0 or more"},
+		{"file-size", "0", "more than 0"},
+		{"file-keep", "-1", "0 or more"},
+		{"sync", "sometimes", "always"},
+		{"nats-message", "0", "more than 0"},
+		{"lossy", "morse", "none of"},
+		{"lossy", "statsd,,syslog", "none of"},
+		{"sink", "nats://", "want nats://host:port"},
+		{"sink", "nats://[", "host"},
+		{"sink", "http://x", "want nats://host:port"},
 	} {
+		_, err := parseConfig([]string{"-" + c.flag, c.value}, io.Discard)
+		if assert.Error(t, err, "-%s %s", c.flag, c.value) {
+			assert.Contains(t, err.Error(), "-"+c.flag)
+			assert.Contains(t, err.Error(), c.value)
+			assert.Contains(t, err.Error(), c.says)
+		}
+	}
+	for _, args := range [][]string{{"more"}, {"-nosuch"}, {"-syslog=", "-graphite=", "-statsd=", "-json="}} {
 		_, err := parseConfig(args, io.Discard)
 		assert.Error(t, err, "%v", args)
 	}
-	for _, args := range [][]string{{"-sync", "sometimes"}, {"-sink", "nats://["}, {"-syslog", "nowhere:x"}, {"-file-keep", "-1"}} {
-		cfg, err := parseConfig(append([]string{
-			"-sink", t.TempDir(), "-graphite=", "-statsd=", "-json=", "-syslog", "127.0.0.1:0",
-		}, args...), io.Discard)
-		require.NoError(t, err)
-		_, err = newServer(cfg, quietLogger())
-		assert.Error(t, err, "%v", args)
+	cfg, err := parseConfig([]string{"-sink", t.TempDir(), "-graphite=", "-statsd=", "-json=", "-syslog", "nowhere:x"}, io.Discard)
+	require.NoError(t, err)
+	_, err = newServer(cfg, quietLogger())
+	assert.Error(t, err)
+}
+
+func TestFlagsAtTheirBoundsWork(t *testing.T) {
+	for _, args := range [][]string{
+		{"-frame", "1073741820"},
+		{"-inflight", "1024"},
+		{"-inflight", "1"},
+		{"-lossy", "statsd, syslog"},
+		{"-lossy="},
+		{"-drain", "0"},
+		{"-sink", "nats://a,tls://u:p@b:1"},
+	} {
+		cfg, err := parseConfig(args, io.Discard)
+		require.NoError(t, err, "%v", args)
+		for _, p := range protocols() {
+			_, err := p.framer(int(cfg.frame))
+			assert.NoError(t, err)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"syscall"
@@ -99,7 +100,7 @@ func startOn(t *testing.T, transport string, args ...string) *process {
 		s, err := newServer(cfg, quietLogger())
 		require.NoError(t, err)
 		_, err = s.weir.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, s.close(context.Background()))
+		require.NoError(t, s.close(patience))
 		testenv.Require(t, "uring", err)
 	}
 	return startIngest(t, append([]string{"-transport", transport}, args...)...)
@@ -127,11 +128,19 @@ func TestLossTolerant(t *testing.T) {
 	assert.Zero(t, r.Delivered)
 	assert.Equal(t, "HIGH", r.Level)
 	assert.LessOrEqual(t, p.rss()-before, 64<<20)
+	c, err := net.Dial("tcp", p.at["statsd"])
+	require.NoError(t, err)
+	_, err = c.Write([]byte("one.more:1|c\n"))
+	require.NoError(t, err)
+	r = p.until("one more is dropped", func(now report) bool { return now.Dropped == r.Dropped+1 })
+	assert.EqualValues(t, 1, r.Open)
+	assert.Zero(t, r.Paused, "it goes on")
+	require.NoError(t, c.Close())
 	p.command("rate 0")
-	r = p.until("all is stored", func(r report) bool { return r.Dropped+r.Delivered == connections*frames })
+	r = p.until("all is stored", func(r report) bool { return r.Dropped+r.Delivered == connections*frames+1 })
 	p.stop()
 	tally := p.tally(nil)
-	assert.EqualValues(t, connections*frames, uint64(tally.Lines)+r.Dropped)
+	assert.EqualValues(t, connections*frames+1, uint64(tally.Lines)+r.Dropped)
 	assert.Zero(t, tally.Twice)
 	assert.Zero(t, r.Malformed)
 }
@@ -242,5 +251,34 @@ func TestADeadSinkIsSaid(t *testing.T) {
 	}
 	assert.Error(t, p.cmd.Wait())
 	assert.Equal(t, "delivered 0 of 2, dropped 0, lost 0", last)
-	assert.Contains(t, p.errs.String(), "not delivered: 2 records")
+	assert.Contains(t, p.errs.String(), "drain: gave up after 300ms: 2 records, ")
+	assert.Contains(t, p.errs.String(), " bytes not delivered")
+	assert.NotContains(t, p.errs.String(), "context deadline exceeded")
+}
+
+// What the sink has no room for is lost, counted before it is forgotten, and makes the program fail.
+func TestLostFramesAreAnError(t *testing.T) {
+	p := startIngest(t, "-high", "2KiB", "-most", "8KiB", "-store", "1KiB")
+	send(t, p.at["graphite"], []byte("a 1 2\n"+strings.Repeat("x", 9000)+" 1 2\n"))
+	p.until("one is lost", func(r report) bool { return r.Lost > 0 && r.Open == 0 })
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
+	var last string
+	for line := range p.lines {
+		last = line
+	}
+	assert.Error(t, p.cmd.Wait())
+	// Both may be in one batch.
+	assert.Regexp(t, "^delivered (0 of 2, dropped 0, lost 2|1 of 2, dropped 0, lost 1)$", last)
+	assert.Contains(t, p.errs.String(), "ingest: frames lost: ")
+	assert.Regexp(t, "ingest: [12] frames lost: sink: queue full", p.errs.String())
+}
+
+// A listener that ends by itself is no reason to stay when there is no other.
+func TestAServerWithoutListenersEnds(t *testing.T) {
+	cfg, err := parseConfig([]string{"-sink", t.TempDir(), "-syslog", "127.0.0.1:0", "-graphite=", "-statsd", "127.0.0.1:0", "-json="}, nil)
+	require.NoError(t, err)
+	cfg.transport = "none"
+	s, err := newServer(cfg, quietLogger())
+	require.NoError(t, err)
+	assert.ErrorIs(t, s.run(t.Context(), io.Discard), errNoListener)
 }

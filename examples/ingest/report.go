@@ -67,6 +67,20 @@ func (s *server) report(since time.Time) report {
 	return r
 }
 
+// end is what is said last.
+func (r report) end() string {
+	text := fmt.Sprintf("delivered %d of %d, dropped %d, lost %d", r.Delivered, r.Queued+r.Lost+r.Dropped, r.Dropped, r.Lost)
+	for _, c := range []struct {
+		count uint64
+		what  string
+	}{{r.Malformed, "malformed"}, {r.TooLong, "too long"}, {r.Truncated, "truncated"}} {
+		if c.count > 0 {
+			text += fmt.Sprintf(", %d %s", c.count, c.what)
+		}
+	}
+	return text
+}
+
 // printer prints reports, one a line. It belongs to one goroutine.
 type printer struct {
 	out   io.Writer

@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"slices"
-	"strings"
+	"time"
 
 	"github.com/weirnet/weir"
 	"github.com/weirnet/weir/channel"
@@ -19,6 +19,16 @@ import (
 	"github.com/weirnet/weir/handlers/watermark"
 	"github.com/weirnet/weir/pipeline"
 	"github.com/weirnet/weir/transport"
+)
+
+// What a server ends with; wrapped with what there is to say.
+var (
+	// errDrain: not everything was delivered in the time that there was.
+	errDrain = errors.New("drain: gave up")
+	// errLost: the sink had no room for frames.
+	errLost = errors.New("ingest: frames lost")
+	// errNoListener: all listeners have ended by themselves.
+	errNoListener = errors.New("ingest: no listener is left")
 )
 
 // server is the listeners, the queue and the sink. Any goroutine may call its methods.
@@ -31,6 +41,7 @@ type server struct {
 	throttle  *sink.Throttle
 	pool      *offload.Pool
 	listeners []*listener
+	ended     chan error // of each listener, when it has ended by itself
 	lag       *lag
 }
 
@@ -84,10 +95,12 @@ func newServer(cfg *config, logger *slog.Logger) (s *server, err error) {
 		s.listeners = append(s.listeners, l)
 	}
 	// Each knows all ports before the first client comes.
+	s.ended = make(chan error, len(sockets))
 	for _, socket := range sockets {
 		go func() {
 			if err := s.weir.Serve(socket); !errors.Is(err, weir.ErrServerClosed) {
 				logger.Error("listener ended", "address", socket.Addr(), "error", err)
+				s.ended <- err
 			}
 		}()
 	}
@@ -114,8 +127,8 @@ func (s *server) openSink(logger *slog.Logger) error {
 
 func (s *server) newStore() (sink.Store, error) {
 	cfg := s.cfg
-	if strings.HasPrefix(cfg.sink, "nats://") || strings.HasPrefix(cfg.sink, "tls://") {
-		s.where = cfg.sink
+	if cfg.isURL() {
+		s.where = sink.Redacted(cfg.sink)
 		return sink.NewNATS(sink.NATSConfig{
 			URL: cfg.sink, Stream: cfg.stream, Subject: cfg.subject, MessageBytes: int(cfg.message),
 		})
@@ -152,11 +165,39 @@ func (s *server) newListener(p protocol, logger *slog.Logger) *listener {
 	}
 }
 
-// close stops listening, reads what has come, decodes it and stores it, until ctx is done.
-func (s *server) close(ctx context.Context) error {
-	err := s.weir.Shutdown(ctx)
+// allEnded waits until no listener is left, and answers why, or until ctx is done.
+func (s *server) allEnded(ctx context.Context) error {
+	for left := len(s.listeners); ; {
+		select {
+		case err := <-s.ended:
+			if left--; left == 0 {
+				return fmt.Errorf("%w: %w", errNoListener, err)
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// close stops listening, reads what has come, decodes it and stores it, for a time at most.
+func (s *server) close(limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	left := s.weir.Shutdown(ctx)
 	s.lag.stop()
-	return errors.Join(err, s.pool.Close(ctx), s.queue.Close(ctx))
+	err := errors.Join(left, s.pool.Close(ctx), s.queue.Close(ctx))
+	if err == nil || ctx.Err() == nil {
+		return err
+	}
+	stats := s.queue.Stats()
+	err = fmt.Errorf("%w after %v: %d records, %d bytes not delivered", errDrain, limit, stats.QueuedRecords, stats.QueuedBytes)
+	if left != nil {
+		err = fmt.Errorf("%w, clients were cut off", err)
+	}
+	if stats.Failing != nil && !errors.Is(stats.Failing, context.Canceled) {
+		err = fmt.Errorf("%w: %w", err, stats.Failing)
+	}
+	return err
 }
 
 // at answers the address of a protocol's listener.

@@ -61,12 +61,15 @@ func NewNATS(cfg NATSConfig) (*NATS, error) {
 	if cfg.MessageBytes < 0 || cfg.AckTimeout < 0 {
 		return nil, fmt.Errorf("%w: MessageBytes %d, AckTimeout %v", ErrConfig, cfg.MessageBytes, cfg.AckTimeout)
 	}
+	if err := CheckURL(cfg.URL); err != nil {
+		return nil, err
+	}
 	// Without a buffer of its own, a client that is not connected says so, and what waits stays in the one queue that is
 	// bounded and watched.
 	conn, err := nats.Connect(cfg.URL, nats.Name("weir ingest"), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1),
 		nats.ReconnectWait(100*time.Millisecond), nats.ReconnectJitter(0, 0), nats.ReconnectBufSize(-1))
 	if err != nil {
-		return nil, fmt.Errorf("%w: %q: %w", ErrConfig, cfg.URL, err)
+		return nil, fmt.Errorf("%w: %s: the client refuses it", ErrConfig, Redacted(cfg.URL)) // and its error may have it all
 	}
 	js, err := jetstream.New(conn)
 	if err != nil {
@@ -81,7 +84,7 @@ func (n *NATS) Store(ctx context.Context, b *Batch) error {
 	ctx, cancel := context.WithTimeout(ctx, n.cfg.AckTimeout)
 	defer cancel()
 	if !n.conn.IsConnected() {
-		return fmt.Errorf("sink: NATS %s: %w", n.cfg.URL, cmp.Or(n.conn.LastError(), nats.ErrDisconnected))
+		return fmt.Errorf("sink: NATS %s: %w", Redacted(n.cfg.URL), cmp.Or(n.conn.LastError(), nats.ErrDisconnected))
 	}
 	if err := n.prepare(ctx); err != nil {
 		return fmt.Errorf("sink: NATS stream %s: %w", n.cfg.Stream, err)
