@@ -52,6 +52,7 @@ type File struct {
 	size   int64 // of whole batches
 	dirty  bool  // not flushed
 	synced time.Time
+	looked time.Time // at its name
 	opened int
 }
 
@@ -78,7 +79,7 @@ func NewFile(cfg FileConfig) (*File, error) {
 
 // Store appends b to the present file or a new one.
 func (f *File) Store(_ context.Context, b *Batch) error {
-	if f.file != nil && f.size > 0 && f.size+int64(len(b.Lines)) > f.cfg.MaxBytes {
+	if f.file != nil && (f.gone() || f.size > 0 && f.size+int64(len(b.Lines)) > f.cfg.MaxBytes) {
 		if err := f.finish(); err != nil {
 			return err
 		}
@@ -107,6 +108,21 @@ func (f *File) Close() error {
 		return nil
 	}
 	return f.finish()
+}
+
+// gone looks once a second, or with SyncAlways each time, whether the file still has its name. Who removes a file, or the
+// directory, would otherwise get what follows in one that nobody sees.
+func (f *File) gone() bool {
+	if f.cfg.Sync != SyncAlways && time.Since(f.looked) < syncEvery {
+		return false
+	}
+	f.looked = time.Now()
+	named, err := os.Stat(f.file.Name())
+	if err != nil {
+		return errors.Is(err, os.ErrNotExist)
+	}
+	open, err := f.file.Stat()
+	return err == nil && !os.SameFile(named, open)
 }
 
 // takeBack removes what the file has of a batch that failed. Where that fails too, or after a failed fsync, which says
@@ -148,7 +164,7 @@ func (f *File) open() error {
 	if err != nil {
 		return err
 	}
-	f.file, f.size, f.dirty, f.synced = file, 0, false, time.Now()
+	f.file, f.size, f.dirty, f.synced, f.looked = file, 0, false, time.Now(), time.Now()
 	if f.cfg.Sync == SyncAlways {
 		if err := syncDir(f.cfg.Dir); err != nil {
 			return err

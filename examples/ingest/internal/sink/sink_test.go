@@ -255,6 +255,46 @@ func TestAFileThatCannotBeCutIsFollowedByANewOne(t *testing.T) {
 	assert.Equal(t, []string{"", "a\n"}, readFiles(t, dir))
 }
 
+func TestAFileThatIsRemovedIsFollowedByANewOne(t *testing.T) {
+	for name, change := range map[string]func(string) error{
+		"removed": os.Remove,
+		"renamed": func(name string) error { return os.Rename(name, name+".1") },
+		"replaced": func(name string) error {
+			return errors.Join(os.Remove(name), os.WriteFile(name, nil, 0o600))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, err := NewFile(FileConfig{Dir: t.TempDir(), Sync: SyncAlways})
+			require.NoError(t, err)
+			require.NoError(t, f.Store(context.Background(), &Batch{Lines: []byte("a\n")}))
+			require.NoError(t, change(f.file.Name()))
+			require.NoError(t, f.Store(context.Background(), &Batch{Lines: []byte("b\n")}))
+			require.NoError(t, f.Store(context.Background(), &Batch{Lines: []byte("c\n")}))
+			require.NoError(t, f.Close())
+			got := readFiles(t, f.cfg.Dir)
+			require.NotEmpty(t, got)
+			assert.Equal(t, "b\nc\n", got[len(got)-1])
+		})
+	}
+}
+
+// A directory that is removed is a sink that fails, until it is there again.
+func TestARemovedDirectoryIsSaid(t *testing.T) {
+	dir := t.TempDir() + "/sink"
+	f, err := NewFile(FileConfig{Dir: dir})
+	require.NoError(t, err)
+	require.NoError(t, f.Store(context.Background(), &Batch{Lines: []byte("a\n")}))
+	require.NoError(t, os.RemoveAll(dir))
+	f.looked = time.Time{} // a second later
+	for range 2 {
+		assert.ErrorIs(t, f.Store(context.Background(), &Batch{Lines: []byte("b\n")}), os.ErrNotExist)
+	}
+	require.NoError(t, os.Mkdir(dir, 0o755))
+	require.NoError(t, f.Store(context.Background(), &Batch{Lines: []byte("b\n")}))
+	require.NoError(t, f.Close())
+	assert.Equal(t, []string{"b\n"}, readFiles(t, dir))
+}
+
 func TestMessagesAreWholeLines(t *testing.T) {
 	n := &NATS{cfg: NATSConfig{MessageBytes: 6}}
 	n.divide([]byte("ab\ncd\nefghijkl\nm\no\n\n"))
