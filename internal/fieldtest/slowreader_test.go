@@ -70,7 +70,8 @@ func TestAPeerThatNeverReadsBoundsWhatIsHeldForIt(t *testing.T) {
 		assert.LessOrEqual(t, bytes, limit+128<<10, "bytes that the pool has handed out")
 		assert.Less(t, residentBytes(t)-before, 64<<20, "growth of the process")
 		assert.False(t, told.Load())
-		assert.Less(t, unwritable.Load(), int64(10), "Writable became false a few times while the kernel still had room, then once for good")
+		// It became false a few times while the kernel still had room, how often is the scheduler's matter, then once for good.
+		assert.Less(t, unwritable.Load(), int64(sent/piece/2), "of %d writes that were taken", sent/piece)
 
 		got := make([]byte, piece)
 		want := make([]byte, piece)
