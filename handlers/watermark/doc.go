@@ -34,8 +34,11 @@
 // A Shared is the level of something that many channels on many loops fill, such as the queue of a sink. While it is high,
 // no channel that watches it reads. A channel notices at its next read or grant, so that a rise costs those that are silent
 // nothing; it then waits in a queue of its loop. When the level falls, each loop resumes a bounded number of channels per turn,
-// longest waiting first, as long as the level stays normal. An Input is a level of the same loop; Follow makes one channel
-// wait for what is pending on another, as a proxy needs it. The highest decides.
+// longest waiting first, as long as the level stays normal. As long as anybody waits, whoever has read BudgetBytes stands
+// behind all the others, on whichever loop they are, so each gets its share; a turn that a rise breaks off is finished first.
+// Where one read becomes many messages, a Probe behind the framer keeps a turn from filling the level far beyond HighBytes.
+// An Input is a level of the same loop; Follow makes one channel wait for what is pending on another, as a proxy needs it. The
+// highest decides.
 //
 // # Loss
 //
