@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirnet/weir"
+	"github.com/weirnet/weir/internal/testenv"
 )
 
 // child is what this binary does as the child process of a test.
@@ -53,7 +54,7 @@ func serveWithFewDescriptors(kind weir.Kind) error {
 		return err
 	}
 	// One is that of counting, and one is for another listener: io_uring looks at the limit when the accept is armed.
-	limit := syscall.Rlimit{Max: uint64(openDescriptors() - 1 + 1 + spareDescriptors)}
+	limit := syscall.Rlimit{Max: uint64(testenv.OpenDescriptors() - 1 + 1 + spareDescriptors)}
 	limit.Cur = limit.Max
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		return err

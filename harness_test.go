@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 		os.Exit(child(role))
 	}
 	warmUp()
-	goroutines, descriptors := runtime.NumGoroutine(), openDescriptors()
+	goroutines, descriptors := runtime.NumGoroutine(), testenv.OpenDescriptors()
 	code := m.Run()
 	if code == 0 && !balanced(goroutines, descriptors) {
 		code = 1
@@ -62,23 +62,14 @@ func warmUp() {
 func balanced(goroutines, descriptors int) bool {
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		runtime.GC() // closes what only finalizers know
-		if runtime.NumGoroutine() <= goroutines && openDescriptors() <= descriptors {
+		if runtime.NumGoroutine() <= goroutines && testenv.OpenDescriptors() <= descriptors {
 			return true
 		}
 	}
 	fmt.Fprintf(os.Stderr, "left over: goroutines %d, at first %d; descriptors %d, at first %d\n",
-		runtime.NumGoroutine(), goroutines, openDescriptors(), descriptors)
+		runtime.NumGoroutine(), goroutines, testenv.OpenDescriptors(), descriptors)
 	_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
 	return false
-}
-
-// openDescriptors counts the descriptors of this process; 0 where it cannot be told.
-func openDescriptors() int {
-	names, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		return 0
-	}
-	return len(names)
 }
 
 // onEveryTransport runs a test on each transport, forced, as a subtest of its own.

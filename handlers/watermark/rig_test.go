@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"os"
 	"runtime"
 	"sync/atomic"
 	"syscall"
@@ -166,20 +165,12 @@ func balance(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0") // the first use of package net opens descriptors for good
 	require.NoError(t, err)
 	require.NoError(t, l.Close())
-	goroutines, descriptors := runtime.NumGoroutine(), openDescriptors()
+	goroutines, descriptors := runtime.NumGoroutine(), testenv.OpenDescriptors()
 	t.Cleanup(func() {
-		ok := func() bool { return runtime.NumGoroutine() <= goroutines && openDescriptors() <= descriptors }
+		ok := func() bool { return runtime.NumGoroutine() <= goroutines && testenv.OpenDescriptors() <= descriptors }
 		assert.True(t, poll(ok), "left over: goroutines %d, at first %d; descriptors %d, at first %d",
-			runtime.NumGoroutine(), goroutines, openDescriptors(), descriptors)
+			runtime.NumGoroutine(), goroutines, testenv.OpenDescriptors(), descriptors)
 	})
-}
-
-func openDescriptors() int {
-	names, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		return 0
-	}
-	return len(names)
 }
 
 func (r *rig) end() {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/weirnet/weir"
 	"github.com/weirnet/weir/buffer"
+	"github.com/weirnet/weir/internal/testenv"
 	"github.com/weirnet/weir/loop"
 	"github.com/weirnet/weir/pipeline"
 )
@@ -41,7 +42,7 @@ func serveWithFewDescriptors(args []string) error {
 	}
 	// The kernel looks at the limit when an accept is submitted to io_uring: the listener comes after it. It takes a
 	// descriptor, as counting did.
-	limit := syscall.Rlimit{Max: uint64(openDescriptors() + spareDescriptors)}
+	limit := syscall.Rlimit{Max: uint64(testenv.OpenDescriptors() + spareDescriptors)}
 	limit.Cur = limit.Max
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		return err

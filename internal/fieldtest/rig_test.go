@@ -72,25 +72,17 @@ func needServer(t *testing.T, kind weir.Kind) {
 
 // watchBalance checks at the very end of the test that there are not more goroutines and descriptors than now.
 func watchBalance(t *testing.T) {
-	goroutines, descriptors := runtime.NumGoroutine(), openDescriptors()
+	goroutines, descriptors := runtime.NumGoroutine(), testenv.OpenDescriptors()
 	t.Cleanup(func() {
 		for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-			if runtime.NumGoroutine() <= goroutines && openDescriptors() <= descriptors {
+			if runtime.NumGoroutine() <= goroutines && testenv.OpenDescriptors() <= descriptors {
 				return
 			}
 		}
 		t.Errorf("left over: goroutines %d, at first %d; descriptors %d, at first %d",
-			runtime.NumGoroutine(), goroutines, openDescriptors(), descriptors)
+			runtime.NumGoroutine(), goroutines, testenv.OpenDescriptors(), descriptors)
 		_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
 	})
-}
-
-func openDescriptors() int {
-	names, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		return 0
-	}
-	return len(names)
 }
 
 // rig is a server, its clients, and the account of its channels.

@@ -1,5 +1,5 @@
 // Package testenv decides what a test does when the machine lacks something it needs: skip with the reason, or fail where
-// the environment says that it must be there.
+// the environment says that it must be there; and it counts what a test may leave behind.
 package testenv
 
 import (
@@ -35,4 +35,14 @@ func Required(feature string) bool {
 		}
 	}
 	return false
+}
+
+// OpenDescriptors is how many descriptors the process has open, with the one that counting takes (proc(5)); 0 where that
+// cannot be known. Any goroutine.
+func OpenDescriptors() int {
+	names, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return 0
+	}
+	return len(names)
 }
