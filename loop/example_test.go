@@ -8,7 +8,7 @@ import (
 	"github.com/weirnet/weir/transport"
 )
 
-// greeter is a Completer that answers a control node.
+// greeter is a Completer that replies to a control node.
 type greeter struct {
 	loop *loop.Loop
 	reg  loop.Registration
@@ -37,7 +37,8 @@ func (g *greeter) Abort(cause error) {
 // A loop on a transport of its own; Run, Execute, Post and Stop are all there is to drive it.
 func Example() {
 	l, err := loop.New(loop.Config{
-		Open: func(bool) (transport.Transport, error) { return newFake(), nil }, // a real one: uring.Open, epoll.Open, sim
+		// A real one: uring.Open, epoll.Open, sim.
+		Open: func(bool) (transport.Transport, error) { return newFake(), nil },
 		Name: "example",
 	})
 	if err != nil {

@@ -18,9 +18,9 @@ import (
 	"github.com/weirnet/weir/transport"
 )
 
-// fakeTransport hands out scripted completions and records what it is told. Its time is virtual: a Wait with a timeout and
-// nothing to hand out advances it by the timeout, one without limit blocks until a Wake. Close operations complete by
-// themselves unless keepClosed is set.
+// fakeTransport hands out scripted completions and records what it is told. Its time is virtual: a Wait with a timeout
+// and nothing to hand out advances it by the timeout, one without limit blocks until a Wake. Close operations complete
+// by themselves unless keepClosed is set.
 type fakeTransport struct {
 	pool       *buffer.Pool
 	wake       chan struct{}
@@ -31,7 +31,7 @@ type fakeTransport struct {
 	waitHook   func()         // called by each Wait
 	submitHook func()         // called by each Submit
 	nowHook    func()         // called by each Now
-	closeErr   error          // answered by Close
+	closeErr   error          // returned by Close
 	record     func(s string) // told of Close
 
 	mu        sync.Mutex
@@ -196,8 +196,8 @@ const (
 	tagClose = 2
 )
 
-// probe is a Completer that records its callbacks, as "name.callback", and does what its hooks say. On Abort it closes and
-// unregisters when the close has completed.
+// probe is a Completer that records its callbacks, as "name.callback", and does what its hooks say. On Abort it closes
+// and unregisters when the close has completed.
 type probe struct {
 	name string
 	l    *loop.Loop
@@ -276,7 +276,7 @@ func (j *journal) add(s string) {
 	j.lines = append(j.lines, s)
 }
 
-// take answers the lines since the last take.
+// take returns the lines since the last take.
 func (j *journal) take() []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -340,7 +340,7 @@ type testLoop struct {
 	out *logCatcher
 }
 
-// openLoop answers an open loop that the test's end closes.
+// openLoop returns an open loop that the test's end closes.
 func openLoop(t testing.TB, change ...func(*loop.Config)) *testLoop {
 	t.Helper()
 	l := newTestLoop(t, change...)

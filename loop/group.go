@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 )
 
-// Group is a number of loops that start and stop together, each on a goroutine and OS thread of its own. Any goroutine may
-// call its methods.
+// Group is a number of loops that start and stop together, each on a goroutine and OS thread of its own. Any goroutine
+// may call its methods.
 type Group struct {
 	// Set in NewGroup, then immutable.
 	loops []*Loop
@@ -24,7 +24,7 @@ type Group struct {
 	errs    []error // guarded by mu; by loop
 }
 
-// NewGroup answers a group of n loops, with config(i) for loop i. With n zero it has as many as GOMAXPROCS.
+// NewGroup returns a group of n loops, with config(i) for loop i. With n zero it has as many as GOMAXPROCS.
 func NewGroup(n int, config func(i int) Config) (*Group, error) {
 	if n < 0 {
 		return nil, fmt.Errorf("loop: group of %d loops", n)
@@ -43,8 +43,8 @@ func NewGroup(n int, config func(i int) Config) (*Group, error) {
 	return g, nil
 }
 
-// Start runs the loops, and answers when all transports are open. When one cannot be opened, it stops the others, waits for
-// them and answers why: then none is open, and the group is used up.
+// Start runs the loops, and returns when all transports are open. When one cannot be opened, it stops the others, waits
+// for them and returns why: then none is open, and the group is used up.
 func (g *Group) Start() error {
 	g.mu.Lock()
 	if g.started {
@@ -101,7 +101,7 @@ func (g *Group) Loop(i int) *Loop { return g.loops[i] }
 // Len is the number of loops.
 func (g *Group) Len() int { return len(g.loops) }
 
-// Next answers the loops in turn, without those that end or have ended as long as there are others.
+// Next returns the loops in turn, without those that end or have ended as long as there are others.
 func (g *Group) Next() *Loop {
 	n := uint64(len(g.loops))
 	first := g.next.Add(1) - 1
@@ -122,7 +122,7 @@ func (g *Group) Stop() {
 }
 
 // Wait waits until all loops have ended, and joins their errors. A loop that ends early (ErrGoexit, an error of its
-// transport) is logged at once; the others go on until Stop. On a thread of the group it answers ErrState instead.
+// transport) is logged at once; the others go on until Stop. On a thread of the group it returns ErrState instead.
 func (g *Group) Wait() error {
 	if g.loops[0].OnThread() {
 		return fmt.Errorf("loop: wait for the group on one of its threads: %w", ErrState)

@@ -25,7 +25,7 @@ func groupConfig(l *testLoop) loop.Config {
 	}
 }
 
-// testGroup answers a group on fake transports, whose loops all log to out.
+// testGroup returns a group on fake transports, whose loops all log to out.
 func testGroup(t *testing.T, n int, change func(i int, c *loop.Config)) (*loop.Group, []*fakeTransport, *logCatcher) {
 	t.Helper()
 	out := &logCatcher{}
@@ -216,7 +216,8 @@ func TestWatchdogLogsAStuckTurnOnceWithItsStack(t *testing.T) {
 		assert.Contains(t, line, "loop=loop-0")
 		assert.Contains(t, line, "at_least=20ms")
 		assert.Contains(t, line, "loop_test.blockHere")
-		assert.Equal(t, 1, strings.Count(line, "\ngoroutine ")+strings.Count(line, "stack=goroutine "), "one goroutine's stack")
+		heads := strings.Count(line, "\ngoroutine ") + strings.Count(line, "stack=goroutine ")
+		assert.Equal(t, 1, heads, "one goroutine's stack")
 	}
 	g.Stop()
 	require.NoError(t, g.Wait())

@@ -21,24 +21,24 @@ const (
 	cacheLine = 64
 )
 
-// Completer is what a loop serves: a channel or a listener. All methods run on the loop. A panic that leaves one of them,
-// or a timer's func, is recovered: the loop tells Panicked and goes on with what comes next.
+// Completer is what a loop serves: a channel or a listener. All methods run on the loop. A panic that leaves one of
+// them, or a timer's func, is recovered: the loop tells Panicked and goes on with what comes next.
 type Completer interface {
-	// Complete gets a completion of one of its operations. It borrows c and c.Buf until return; the loop releases c.Buf,
-	// also after a panic.
+	// Complete gets a completion of one of its operations. It borrows c and c.Buf until return; the loop releases
+	// c.Buf, also after a panic.
 	Complete(c *transport.Completion)
 	// RunNode runs a Node whose owner it is.
 	RunNode(n *Node)
 	// EndTurn runs at the end of a turn in which it called Loop.Dirty, also when it was unregistered since.
 	EndTurn()
 	// Panicked tells that a panic left one of its callbacks (Complete, RunNode, EndTurn, Abort or a timer's func): it
-	// closes. The loop has counted the panic but not logged it: the completer knows more about it. When Panicked panics too, the loop calls Abort, and when that panics as well it unregisters the completer.
-	// It comes also when the callback had unregistered the completer: a panic
-	// while it cleans up is its own to deal with.
+	// closes. The loop has counted the panic but not logged it: the completer knows more about it. When Panicked panics
+	// too, the loop calls Abort, and when that panics as well it unregisters the completer. It comes also when the
+	// callback had unregistered the completer: a panic while it cleans up is its own to deal with.
 	Panicked(v any, stack []byte)
-	// Abort tells that the loop goes away: close at once. The loop goes on for up to a second so that the completions of
-	// the close arrive. A completer that is still registered after that, or whose transport is beyond use, gets Abort
-	// a second time, as its last call: no completion will come any more.
+	// Abort tells that the loop goes away: close at once. The loop goes on for up to a second so that the completions
+	// of the close arrive. A completer that is still registered after that, or whose transport is beyond use, gets
+	// Abort a second time, as its last call: no completion will come any more.
 	Abort(cause error)
 }
 
@@ -48,8 +48,8 @@ type Config struct {
 	// without telling Go's scheduler; see Loop.Raw.
 	Open func(raw bool) (transport.Transport, error)
 	// OnThreadStart, when set, runs first on the thread that Run has locked, for example to pin it to a processor. An
-	// error ends Run. The thread is not reused afterwards: Run leaves its goroutine locked to it. Open, RunOnce and Close
-	// do not call it, because they do not own their thread.
+	// error ends Run. The thread is not reused afterwards: Run leaves its goroutine locked to it. Open, RunOnce and
+	// Close do not call it, because they do not own their thread.
 	OnThreadStart func() error
 	// Logger gets what the loop has to say: panics without an owner, stuck turns, a loop's end. Nil means slog.Default.
 	Logger *slog.Logger
@@ -71,8 +71,8 @@ type Config struct {
 	WatchdogAfter time.Duration
 }
 
-// Loop is an event loop. Its methods belong to the loop's goroutine (that of Run or RunOnce), except where they say "any
-// goroutine".
+// Loop is an event loop. Its methods belong to the loop's goroutine (that of Run or RunOnce), except where they say
+// "any goroutine".
 //
 //	new ─ Run ──→ running ─ Stop, error, Goexit ─→ closed
 //	    └ Open ─→ open ──── Close ──────────────→ closed
@@ -131,7 +131,7 @@ const (
 	lifeClosed
 )
 
-// New answers a loop that has no transport yet.
+// New returns a loop that has no transport yet.
 func New(cfg Config) (*Loop, error) {
 	return newLoop(cfg, 0, nil)
 }
@@ -197,8 +197,8 @@ func (l *Loop) Submit(op transport.Op) {
 	}
 }
 
-// SendNow is Transport.SendNow; it borrows bufs until return. After the transport has failed or was closed it answers ErrNotNow: a Submit, and then the
-// second Abort, tells.
+// SendNow is Transport.SendNow; it borrows bufs until return. After the transport has failed or was closed it returns
+// ErrNotNow: a Submit, and then the second Abort, tells.
 func (l *Loop) SendNow(h transport.Handle, bufs []*buffer.Buf) (int, error) {
 	if invariants.Enabled {
 		l.checkThread("SendNow")
@@ -209,9 +209,9 @@ func (l *Loop) SendNow(h transport.Handle, bufs []*buffer.Buf) (int, error) {
 	return l.tr.SendNow(h, bufs)
 }
 
-// Dirty makes the loop call c.EndTurn once at the end of this turn. The caller remembers that it asked: each call is one
-// EndTurn. What EndTurn makes dirty again gets its EndTurn in the same turn too, for a bounded number of rounds, then in
-// the next turn.
+// Dirty makes the loop call c.EndTurn once at the end of this turn. The caller remembers that it asked: each call is
+// one EndTurn. What EndTurn makes dirty again gets its EndTurn in the same turn too, for a bounded number of rounds,
+// then in the next turn.
 func (l *Loop) Dirty(c Completer) {
 	if invariants.Enabled {
 		l.checkThread("Dirty")
@@ -239,7 +239,7 @@ func (l *Loop) Pool() *buffer.Pool {
 // Transport is the loop's transport; nil before Run or Open has opened it.
 func (l *Loop) Transport() transport.Transport { return l.tr }
 
-// Raw tells whether the loop has one of the process's places to wait raw.
+// Raw reports whether the loop has one of the process's places to wait raw.
 func (l *Loop) Raw() bool { return l.rawPlace }
 
 // Logger is the loop's logger; it carries the loop's name. Any goroutine.
@@ -254,8 +254,8 @@ func (l *Loop) Index() int { return l.index }
 // Done is closed when the loop is gone: Run has ended, in whatever way, or Close is over. Any goroutine.
 func (l *Loop) Done() <-chan struct{} { return l.done }
 
-// OnThread tells whether the caller runs on the thread of this loop or of another loop of its Group, where waiting for
-// a loop may wait for ever. Any goroutine.
+// OnThread reports whether the caller runs on the thread of this loop or of another loop of its Group, where waiting
+// for a loop may wait for ever. Any goroutine.
 func (l *Loop) OnThread() bool {
 	id := threadID()
 	if l.group == nil {

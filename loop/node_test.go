@@ -16,8 +16,8 @@ type countNodes struct {
 
 func (c *countNodes) RunNode(*Node) { c.n++ }
 
-// The loop may run a node before its poster has noted that it is queued. What the poster notes then must not make the node
-// look queued for ever, nor end the phase of the next poster.
+// The loop may run a node before its poster has noted that it is queued. What the poster notes then must not make the
+// node look queued for ever, nor end the phase of the next poster.
 func TestNodeThatRanBeforeItsPosterWasDoneCanBePostedAgain(t *testing.T) {
 	l, tr := clockLoop(t)
 	owner := &countNodes{}

@@ -5,16 +5,16 @@ import (
 	"sync/atomic"
 )
 
-// rawPlaces counts the loops of the process that wait raw. A raw wait is a system call that Go's scheduler does not know
-// of, so it holds a P: one P must stay for everything else, or the process stands still while the loops wait. Loops of
-// different Groups share the Ps, hence one count for all.
+// rawPlaces counts the loops of the process that wait raw. A raw wait is a system call that Go's scheduler does not
+// know of, so it holds a P: one P must stay for everything else, or the process stands still while the loops wait.
+// Loops of different Groups share the Ps, hence one count for all.
 //
 //weir:state
 var rawPlaces atomic.Int64
 
-// takeRawPlace gives the loop a place if one is free. GOMAXPROCS is read each time: Go itself changes it when the limits of
-// the cgroup change. A place that was given stays given, also when GOMAXPROCS shrinks later; transports therefore bound
-// the raw wait (5 ms) and then wait so that the scheduler knows.
+// takeRawPlace gives the loop a place if one is free. GOMAXPROCS is read each time: Go itself changes it when the
+// limits of the cgroup change. A place that was given stays given, also when GOMAXPROCS shrinks later; transports
+// therefore bound the raw wait (5 ms) and then wait so that the scheduler knows.
 func (l *Loop) takeRawPlace() {
 	limit := int64(runtime.GOMAXPROCS(0) - 1)
 	for {

@@ -25,13 +25,13 @@ type Registration struct {
 	slot, generation uint32
 }
 
-// Token answers the token for operations of this registration; tag is the completer's own.
+// Token returns the token for operations of this registration; tag is the completer's own.
 func (r Registration) Token(tag uint8) transport.Token {
 	return transport.MakeToken(r.slot, r.generation, tag)
 }
 
-// Register gives c a place, so that it gets the completions of the operations it submits with the registration's tokens.
-// ErrTooMany when 2^24-1 are registered; ErrStopped when the loop has begun to abort completers.
+// Register gives c a place, so that it gets the completions of the operations it submits with the registration's
+// tokens. ErrTooMany when 2^24-1 are registered; ErrStopped when the loop has begun to abort completers.
 func (l *Loop) Register(c Completer) (Registration, error) {
 	if invariants.Enabled {
 		l.checkThread("Register")
@@ -82,7 +82,7 @@ func (l *Loop) Each(fn func(Completer)) {
 	}
 }
 
-// completerOf answers who is registered under t's slot and generation, or nil.
+// completerOf returns who is registered under t's slot and generation, or nil.
 func (l *Loop) completerOf(t transport.Token) Completer {
 	i := t.Slot()
 	if uint64(i) >= uint64(len(l.slots)) || l.slots[i].generation != t.Generation() {

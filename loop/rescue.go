@@ -5,8 +5,8 @@ import (
 	"runtime/debug"
 )
 
-// rescue ends a panic that left a callback; work is then called again and goes on behind it. It must be deferred itself:
-// recover works nowhere else. Goexit passes through: Run and RunOnce see that they did not return.
+// rescue ends a panic that left a callback; work is then called again and goes on behind it. It must be deferred
+// itself: recover works nowhere else. Goexit passes through: Run and RunOnce see that they did not return.
 func (l *Loop) rescue() {
 	v := recover()
 	if v == nil {
@@ -69,7 +69,7 @@ func (l *Loop) blame(owner Completer, v any, stack []byte) {
 	l.try("unregistering a completer after its panic", func() { l.expel(owner) })
 }
 
-// try calls fn and answers whether it returned; a panic is counted and logged.
+// try calls fn and reports whether it returned; a panic is counted and logged.
 func (l *Loop) try(what string, fn func()) (ok bool) {
 	defer func() {
 		if v := recover(); v != nil {

@@ -266,7 +266,9 @@ func TestGoexitOfRunOnceLeavesALoopThatCloses(t *testing.T) {
 	}()
 	closesInTime(t, done, "the goroutine")
 	require.NoError(t, closeErr)
-	assert.Equal(t, []string{"p.complete", "q.complete", "p.abort", "q.abort", "p.closed", "q.closed", "transport closed"}, l.log.take())
+	assert.Equal(t, []string{
+		"p.complete", "q.complete", "p.abort", "q.abort", "p.closed", "q.closed", "transport closed",
+	}, l.log.take())
 	assert.Equal(t, []error{loop.ErrStopped}, q.causes)
 	assert.Zero(t, l.Pool().Outstanding())
 	assert.False(t, l.OnThread())

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// Run opens the transport and turns until Stop. It locks its goroutine to its OS thread. It answers nil after Stop, the
-// transport's error, or the error of Config.OnThreadStart or Open. When a callback ends the goroutine (runtime.Goexit), Run
-// does not return: the loop ends as with an error, and Group.Wait, or a deferred call of the goroutine, tells.
+// Run opens the transport and turns until Stop. It locks its goroutine to its OS thread. It returns nil after Stop, the
+// transport's error, or the error of Config.OnThreadStart or Open. When a callback ends the goroutine (runtime.Goexit),
+// Run does not return: the loop ends as with an error, and Group.Wait, or a deferred call of the goroutine, tells.
 //
-// However the loop ends, before Run is over it refuses further tasks and runs those it has accepted; tells every completer
-// Abort; turns until the completers are gone or a second has passed; runs the nodes that are left and refuses further ones;
-// and closes the transport.
+// However the loop ends, before Run is over it refuses further tasks and runs those it has accepted; tells every
+// completer Abort; turns until the completers are gone or a second has passed; runs the nodes that are left and refuses
+// further ones; and closes the transport.
 func (l *Loop) Run() error { return l.run(nil) }
 
 // run is Run; opened, when not nil, learns the outcome of opening.
@@ -101,7 +101,7 @@ func (l *Loop) open() error {
 	return nil
 }
 
-// RunOnce does one turn, which waits at most timeout (negative: without limit), and answers how many things it did:
+// RunOnce does one turn, which waits at most timeout (negative: without limit), and returns how many things it did:
 // completions, timers, nodes, tasks and ends of turns. During the turn the goroutine is locked to its OS thread. When
 // a callback ends the goroutine, the loop can still be closed, by a deferred Close.
 func (l *Loop) RunOnce(timeout time.Duration) (done int, err error) {
@@ -128,8 +128,8 @@ func (l *Loop) RunOnce(timeout time.Duration) (done int, err error) {
 	return done, err
 }
 
-// Close ends a loop that is used by RunOnce, or was never used, as Run ends after Stop, and answers the error of closing
-// the transport. A second Close does nothing; a loop that Run runs is ended by Stop (ErrState).
+// Close ends a loop that is used by RunOnce, or was never used, as Run ends after Stop, and returns the error of
+// closing the transport. A second Close does nothing; a loop that Run runs is ended by Stop (ErrState).
 func (l *Loop) Close() error {
 	switch l.life.Load() {
 	case lifeClosed:

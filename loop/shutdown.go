@@ -32,9 +32,9 @@ type ending struct {
 	err   error         // of closing the transport
 }
 
-// shutDown ends the loop. What a callback does to its goroutine (runtime.Goexit) or the transport to us (panic) ends the step
-// under way, not the whole: the deferred call takes up again where it stopped, still inside the goroutine that goes
-// away. That is bounded, because whatever ended the step is not called again.
+// shutDown ends the loop. What a callback does to its goroutine (runtime.Goexit) or the transport to us (panic) ends
+// the step under way, not the whole: the deferred call takes up again where it stopped, still inside the goroutine that
+// goes away. That is bounded, because whatever ended the step is not called again.
 func (l *Loop) shutDown(cause error) {
 	if l.end.step == endNot {
 		l.end.step, l.end.cause = endQuiet, cause
@@ -121,7 +121,7 @@ func (l *Loop) forsake() {
 	}
 }
 
-// drained does one turn, if there is anybody to wait for, and tells whether the waiting is over.
+// drained does one turn, if there is anybody to wait for, and reports whether the waiting is over.
 func (l *Loop) drained() bool {
 	e := &l.end
 	if l.registered == 0 || !l.usable {

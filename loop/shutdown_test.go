@@ -248,7 +248,7 @@ func TestOnThreadStartRunsOnTheLoopsThread(t *testing.T) {
 	require.ErrorIs(t, <-done, refused)
 }
 
-// Every Post answered true is followed by a RunNode, every accepted task runs once, whenever the loop stops.
+// Every Post that returned true is followed by a RunNode, every accepted task runs once, whenever the loop stops.
 func TestStopLosesNothingThatWasAccepted(t *testing.T) {
 	const posters, rounds = 4, 40
 	for range rounds {

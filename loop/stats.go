@@ -19,7 +19,7 @@ type Stats struct {
 	TimersSet  int // timers that will fire
 }
 
-// Stats answers the counters. It belongs to the loop's goroutine; when the loop is gone (Done), to anybody.
+// Stats returns the counters. It belongs to the loop's goroutine; when the loop is gone (Done), to anybody.
 func (l *Loop) Stats() Stats {
 	s := l.stats
 	s.Refused = l.refused.Load()

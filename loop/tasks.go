@@ -16,8 +16,8 @@ const (
 	stamps               // the first stamp
 )
 
-// Node.state is a phase in the low bits and, above them, the number of the push (modulo 2^30), by which a poster that was
-// held up finds out that its push is history.
+// Node.state is a phase in the low bits and, above them, the number of the push (modulo 2^30), by which a poster that
+// was held up finds out that its push is history.
 const (
 	nodeIdle    uint32 = iota
 	nodeLinking        // a poster is about to push it
@@ -38,9 +38,9 @@ type Node struct {
 func (n *Node) Init(owner Completer) { n.owner = owner }
 
 // Post makes the loop call the owner's RunNode with n, once, and after what the caller has done before. Any goroutine;
-// nodes posted by one goroutine run in its order. Posting a node that is queued does nothing and answers true: it will run
-// after this call began. False means that the loop is gone and that n will not run. Post waits for nobody but another
-// Post of the same node, and never allocates. It panics when n has no owner.
+// nodes posted by one goroutine run in its order. Posting a node that is queued does nothing and returns true: it will
+// run after this call began. False means that the loop is gone and that n will not run. Post waits for nobody but
+// another Post of the same node, and never allocates. It panics when n has no owner.
 func (l *Loop) Post(n *Node) bool {
 	if n.owner == nil {
 		panic("loop: Post of a Node without Init")
@@ -68,15 +68,15 @@ func (l *Loop) Post(n *Node) bool {
 				return true
 			}
 		default:
-			// Another poster is about to push it, and only the outcome tells what to answer here: if the loop is gone,
+			// Another poster is about to push it, and only the outcome tells what to return here: if the loop is gone,
 			// the node will not run. It is a matter of a few instructions.
 			runtime.Gosched()
 		}
 	}
 }
 
-// linked ends the phase that linking names, unless the loop has run the node already: then the node is idle, or posted anew
-// under another number.
+// linked ends the phase that linking names, unless the loop has run the node already: then the node is idle, or posted
+// anew under another number.
 func (n *Node) linked(linking uint32) {
 	n.state.CompareAndSwap(linking, linking&^nodePhases|nodeQueued)
 }
@@ -93,9 +93,9 @@ func (n *Node) take() {
 	}
 }
 
-// Execute makes the loop run fn once. Any goroutine; tasks of one goroutine run in its order. ErrFull when Config.MaxTasks
-// tasks wait, ErrStopped when the loop has begun to stop: then fn will not run. A task that was accepted runs in any case:
-// when the loop stops, before the completers are aborted. Execute panics when fn is nil.
+// Execute makes the loop run fn once. Any goroutine; tasks of one goroutine run in its order. ErrFull when
+// Config.MaxTasks tasks wait, ErrStopped when the loop has begun to stop: then fn will not run. A task that was
+// accepted runs in any case: when the loop stops, before the completers are aborted. Execute panics when fn is nil.
 //
 // A panic of fn is logged and counted; nobody is closed for it.
 func (l *Loop) Execute(fn func()) error {
@@ -114,8 +114,8 @@ func (l *Loop) Execute(fn func()) error {
 
 // wake makes the loop look at its queues if it may be asleep.
 //
-// A wake-up is a system call, so a loop that is awake is not woken. None is lost: the loop stores asleep and then looks at
-// the queues, a poster queues and then looks at the state. Go's atomics are sequentially consistent: one of the two
+// A wake-up is a system call, so a loop that is awake is not woken. None is lost: the loop stores asleep and then looks
+// at the queues, a poster queues and then looks at the state. Go's atomics are sequentially consistent: one of the two
 // comes second and sees what the other did. Of several posters the one that swaps asleep for woken makes the call.
 func (l *Loop) wake() {
 	if l.state.Load() != asleep || !l.state.CompareAndSwap(asleep, woken) {
@@ -127,9 +127,10 @@ func (l *Loop) wake() {
 	}
 }
 
-// nodeQueue is a list of nodes that any goroutine pushes to and the loop empties. It is a stack, newest first, emptied as
-// a whole: no element is ever popped, so it has no ABA problem, and reversed it is in the order of the pushes. Closing
-// it swaps its end for a mark, in one step with emptying it: a node is either in what close answers, or refused.
+// nodeQueue is a list of nodes that any goroutine pushes to and the loop empties. It is a stack, newest first, emptied
+// as a whole: no element is ever popped, so it has no ABA problem, and reversed it is in the order of the pushes.
+// Closing it swaps its end for a mark, in one step with emptying it: a node is either in what close returns, or
+// refused.
 type nodeQueue struct {
 	head   atomic.Pointer[Node]
 	closed Node // the mark: only its address counts
@@ -148,7 +149,7 @@ func (q *nodeQueue) push(n *Node) bool {
 	}
 }
 
-// empty tells whether there is nothing to take. The loop's goroutine, as the methods below.
+// empty reports whether there is nothing to take. The loop's goroutine, as the methods below.
 func (q *nodeQueue) empty() bool {
 	head := q.head.Load()
 	return head == nil || head == &q.closed
@@ -191,7 +192,7 @@ func (l *nodeList) appendReversed(newest *Node) {
 	l.last = newest
 }
 
-// pop answers the first node, which is postable again, or nil.
+// pop returns the first node, which is postable again, or nil.
 func (l *nodeList) pop() *Node {
 	n := l.first
 	if n == nil {

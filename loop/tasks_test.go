@@ -153,8 +153,8 @@ func TestSleepingLoopIsWokenOnce(t *testing.T) {
 	assert.Equal(t, uint64(10), l.Stats().Tasks)
 }
 
-// What is queued after the loop has looked at its queues, but before it is asleep, wakes nobody: the loop must look again.
-// With a timer set it asks for the time just in between.
+// What is queued after the loop has looked at its queues, but before it is asleep, wakes nobody: the loop must look
+// again. With a timer set it asks for the time just in between.
 func TestWhatComesJustBeforeTheLoopSleepsIsSeen(t *testing.T) {
 	for name, come := range map[string]func(l *testLoop, p *probe){
 		"task": func(l *testLoop, _ *probe) { _ = l.Execute(l.log.does("it")) },

@@ -15,9 +15,9 @@ const (
 
 // Timer calls a func on the loop, once for each Reset. It belongs to the loop.
 //
-// Timers run in the order of their deadlines, those with the same deadline in the order of their Resets. The clock is the
-// loop's Now, which stands still during a turn: a deadline counts from the turn's beginning, and a timer runs in the first
-// turn that begins at or after it.
+// Timers run in the order of their deadlines, those with the same deadline in the order of their Resets. The clock is
+// the loop's Now, which stands still during a turn: a deadline counts from the turn's beginning, and a timer runs in
+// the first turn that begins at or after it.
 type Timer struct {
 	loop  *Loop
 	owner Completer
@@ -25,7 +25,7 @@ type Timer struct {
 	index int // in the heap, or notSet
 }
 
-// NewTimer answers a stopped timer that calls fn. A panic of fn is told to owner; nil: it is only counted and logged.
+// NewTimer returns a stopped timer that calls fn. A panic of fn is told to owner; nil: it is only counted and logged.
 // A timer that is set when the loop goes away never fires.
 func (l *Loop) NewTimer(owner Completer, fn func()) *Timer {
 	t := new(Timer)
@@ -56,7 +56,7 @@ func (t *Timer) Reset(d time.Duration) {
 	t.loop.timers.set(t, deadline)
 }
 
-// Stop makes the timer not fire, and answers whether it was going to.
+// Stop makes the timer not fire, and reports whether it was going to.
 func (t *Timer) Stop() bool {
 	if invariants.Enabled {
 		t.loop.checkThread("Timer.Stop")
@@ -98,7 +98,7 @@ func (h *timerHeap) next() (time.Duration, bool) {
 	return h.entries[0].deadline, true
 }
 
-// popDue removes and answers the first timer if its deadline is not after now and it was set no later than sequence.
+// popDue removes and returns the first timer if its deadline is not after now and it was set no later than sequence.
 func (h *timerHeap) popDue(now time.Duration, sequence uint64) *Timer {
 	if len(h.entries) == 0 {
 		return nil

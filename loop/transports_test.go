@@ -17,8 +17,8 @@ import (
 	"github.com/weirnet/weir/transport/sim"
 )
 
-// transports are real ones for the tests below. The suite of package transporttest holds them to their contract; here it is
-// about what the loop makes of it.
+// transports are real ones for the tests below. The suite of package transporttest holds them to their contract; here
+// it is about what the loop makes of it.
 func transports() map[string]func(raw bool) (transport.Transport, error) {
 	return map[string]func(raw bool) (transport.Transport, error){
 		"epoll": func(raw bool) (transport.Transport, error) { return epoll.Open(epoll.Config{Raw: raw}) },
@@ -116,7 +116,7 @@ func turnUntil(t *testing.T, l *loop.Loop, what string, ok func() bool) {
 	require.FailNow(t, "not in 10000 turns: "+what)
 }
 
-// pair answers a listener and the two ends of a connection through it.
+// pair returns a listener and the two ends of a connection through it.
 func pair(t *testing.T, l *loop.Loop) (listener, client, server *socket) {
 	t.Helper()
 	h, err := l.Transport().Listen(transport.ListenConfig{Network: "tcp", Address: "127.0.0.1:0"})

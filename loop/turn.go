@@ -9,8 +9,8 @@ import (
 const (
 	endTurnRounds = 4  // rounds of EndTurn in one turn
 	clockEvery    = 16 // completions between two looks at the clock, which costs about 50 ns
-	// earlyTimeout is the shortest timeout after a wait that ended before its time for no reason: a transport that rounds
-	// timeouts down would make the loop spin until the deadline.
+	// earlyTimeout is the shortest timeout after a wait that ended before its time for no reason: a transport that
+	// rounds timeouts down would make the loop spin until the deadline.
 	earlyTimeout = time.Millisecond
 	forever      = time.Duration(-1)
 )
@@ -37,7 +37,8 @@ type turn struct {
 
 	batch []transport.Completion // dispatched up to pos
 	pos   int
-	// current is whom the completion at pos-1 was for. It is kept because the completer may unregister itself and panic then.
+	// current is whom the completion at pos-1 was for. It is kept because the completer may unregister itself and panic
+	// then.
 	current Completer
 
 	fired    *Timer // the one that runs
@@ -56,8 +57,8 @@ type turn struct {
 	endRound int
 }
 
-// run does one turn and answers how many things it did. It waits no longer than limit (negative: without limit). An error
-// means that the transport is beyond use; the turn goes on all the same with what needs none.
+// run does one turn and returns how many things it did. It waits no longer than limit (negative: without limit). An
+// error means that the transport is beyond use; the turn goes on all the same with what needs none.
 func (l *Loop) runTurn(limit time.Duration) (int, error) {
 	var err error
 	if l.usable {
@@ -97,7 +98,8 @@ func (l *Loop) wait(limit time.Duration) error {
 	return nil
 }
 
-// timeout answers how long the loop may sleep, at most limit, and the timer's deadline when it sleeps until then, else 0.
+// timeout returns how long the loop may sleep, at most limit, and the timer's deadline when it sleeps until then, else
+// 0.
 func (l *Loop) timeout(limit time.Duration) (timeout, deadline time.Duration) {
 	t := &l.turn
 	if limit == 0 || t.pos < len(t.batch) || t.list.first != nil || len(t.dirty) > 0 || l.queued() {
@@ -120,7 +122,7 @@ func (l *Loop) timeout(limit time.Duration) (timeout, deadline time.Duration) {
 	return left, deadline
 }
 
-// queued tells whether other goroutines have left something to do.
+// queued reports whether other goroutines have left something to do.
 func (l *Loop) queued() bool { return !l.nodes.empty() || !l.tasks.empty() }
 
 // work goes on with the turn where it stands, to its end (true) or to a panic (false), which rescue has dealt with. The
@@ -197,7 +199,8 @@ func (l *Loop) dropStale(c *transport.Completion) {
 	if c.Handle != 0 {
 		// A connection that was accepted for a listener, or made for a dialer, that is gone. As the kernel does with
 		// those that wait in the queue of a listener that is closed, the peer is told at once.
-		l.Submit(transport.Op{Kind: transport.Close, Handle: c.Handle, Token: transport.MakeToken(0, 0, 0), Reset: true})
+		nobody := transport.MakeToken(0, 0, 0)
+		l.Submit(transport.Op{Kind: transport.Close, Handle: c.Handle, Token: nobody, Reset: true})
 	}
 }
 

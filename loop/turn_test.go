@@ -261,7 +261,8 @@ func TestWaitThatEndsEarlyIsNotRepeatedInShortSteps(t *testing.T) {
 	l.NewTimer(nil, func() {}).Reset(300 * time.Microsecond)
 	_, err = l.RunOnce(forever)
 	require.NoError(t, err)
-	assert.Equal(t, 300*time.Microsecond, l.tr.timeouts[len(l.tr.timeouts)-1], "a wait that came to its end is followed by exact ones")
+	last := l.tr.timeouts[len(l.tr.timeouts)-1]
+	assert.Equal(t, 300*time.Microsecond, last, "a wait that came to its end is followed by exact ones")
 }
 
 func TestIdleLoopTakesNoTurns(t *testing.T) {
@@ -272,8 +273,8 @@ func TestIdleLoopTakesNoTurns(t *testing.T) {
 	step := make(chan struct{})
 	require.NoError(t, l.Execute(func() { before = l.Stats().Turns; close(step) }))
 	closesInTime(t, step, "the first task")
-	// The turn of the first task, perhaps one turn for its wake-up, and the turn of the second. A loop that polls would have
-	// taken many more by the time that a hundred goroutine switches have passed.
+	// The turn of the first task, perhaps one turn for its wake-up, and the turn of the second. A loop that polls would
+	// have taken many more by the time that a hundred goroutine switches have passed.
 	for range 100 {
 		done := make(chan struct{})
 		go close(done)
@@ -296,7 +297,7 @@ func TestTransportErrorEndsTheLoop(t *testing.T) {
 		l.tr.waitErr = broken
 	}))
 	require.ErrorIs(t, l.Run(), broken)
-	assert.Equal(t, []error{broken, broken}, p.causes, "the close cannot complete, so the second Abort is the last call")
+	assert.Equal(t, []error{broken, broken}, p.causes, "the close can't complete: the second Abort is the last call")
 	assert.Zero(t, l.Stats().Registered)
 	assert.True(t, l.tr.closed)
 	closesInTime(t, l.Done(), "Done")

@@ -90,7 +90,8 @@ func (w *watchdog) lookAt(s *watched) {
 		"at_least", lasts, "stack", goroutineStack(s.loop.routine.Load()))
 }
 
-// goroutineStack answers the stack of one goroutine, cut out of a dump of all, which stops the world for the time it takes.
+// goroutineStack returns the stack of one goroutine, cut out of a dump of all, which stops the world for the time it
+// takes.
 func goroutineStack(id int64) string {
 	size := 64 << 10
 	for {
@@ -104,7 +105,7 @@ func goroutineStack(id int64) string {
 	}
 }
 
-// cutStack answers the section of a dump that belongs to a goroutine: from its head line to the next empty one.
+// cutStack returns the section of a dump that belongs to a goroutine: from its head line to the next empty one.
 func cutStack(dump []byte, id int64) string {
 	head := []byte("goroutine " + strconv.FormatInt(id, 10) + " ")
 	for len(dump) > 0 {

@@ -62,7 +62,7 @@ func newConn(r *run, id int) *conn {
 	return c
 }
 
-// stream answers n bytes of what the client sends from off on: the file's content, which repeats for nobody.
+// stream returns n bytes of what the client sends from off on: the file's content, which repeats for nobody.
 func (c *conn) stream(off, n int) []byte { return c.run.fileData[off : off+n] }
 
 func (c *conn) initClient(p *pipeline.Pipeline) error {
@@ -263,10 +263,10 @@ func (c *conn) ChannelInactive(ctx *pipeline.Context) error {
 	return nil
 }
 
-// complete tells whether everything came back.
+// complete reports whether everything came back.
 func (c *conn) complete() bool { return !c.refused && c.received == c.total }
 
-// check answers what is wrong at the end.
+// check returns what is wrong at the end.
 func (c *conn) check() error {
 	switch {
 	case c.refused:
@@ -279,7 +279,8 @@ func (c *conn) check() error {
 		return fmt.Errorf("connection %d: %d of %d file regions were done", c.id, c.sentReg, c.regions)
 	case c.tasks != c.ranTasks:
 		return fmt.Errorf("connection %d: %d of %d posted tasks ran", c.id, c.ranTasks, c.tasks)
-	case (c.end == endClose || c.end == endCloseWrite) && c.cause == nil && c.active == 1 && !c.complete() && !c.run.harsh && c.run.res.Panics == 0 && !c.cut:
+	case (c.end == endClose || c.end == endCloseWrite) && c.cause == nil && c.active == 1 && !c.complete() &&
+		!c.run.harsh && c.run.res.Panics == 0 && !c.cut:
 		return fmt.Errorf("connection %d: closed in an orderly way with %d of %d bytes back", c.id, c.received, c.total)
 	}
 	return nil

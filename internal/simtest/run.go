@@ -159,7 +159,8 @@ func (r *run) dial(l *loop.Loop, id int) {
 	r.res.Connections++
 	cfg := r.channelConfig()
 	cfg.Init = c.initClient
-	channel.Dial(l, &transport.DialConfig{Network: "tcp", Address: address}, &cfg, func(ch *channel.Channel, err error) {
+	to := &transport.DialConfig{Network: "tcp", Address: address}
+	channel.Dial(l, to, &cfg, func(ch *channel.Channel, err error) {
 		if ch != nil {
 			r.open++
 			c.dialed = true

@@ -108,7 +108,8 @@ func (s *server) ChannelReadComplete(ctx *pipeline.Context) error {
 		return ignoreClosed(s.writeKept(ctx))
 	}
 	if len(s.kept) > 0 { // later, also when nothing more comes
-		ctx.NewTimer(func(ctx *pipeline.Context) error { return ignoreClosed(s.writeKept(ctx)) }).Reset(time.Millisecond)
+		later := ctx.NewTimer(func(ctx *pipeline.Context) error { return ignoreClosed(s.writeKept(ctx)) })
+		later.Reset(time.Millisecond)
 	}
 	return nil
 }
