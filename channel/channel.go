@@ -22,8 +22,8 @@ var (
 	ErrPanic = errors.New("channel: handler panicked")
 	// ErrCloseTimeout ended a Close whose peer took neither the data nor the FIN in time.
 	ErrCloseTimeout = errors.New("channel: close timed out")
-	// ErrPausedClose closed a channel whose peer had finished or gone and took nothing for PausedCloseTimeout, while reading was
-	// paused.
+	// ErrPausedClose closed a channel whose peer had finished or gone and took nothing for PausedCloseTimeout, while
+	// reading was paused.
 	ErrPausedClose = errors.New("channel: peer gone while reading was paused")
 	// ErrPeerGone closed a half-closed channel whose connection broke.
 	ErrPeerGone = errors.New("channel: connection broke while half-closed")
@@ -43,19 +43,19 @@ const (
 // Config configures the channels of a listener or a dialer. The zero value works. It is copied.
 type Config struct {
 	// MaxPendingBytes guards where no handler does: a write while more than this is pending aborts the channel with
-	// pipeline.ErrPendingLimit (inside a byte stream nothing can be left out). Ref.TryWrite is refused before. The newest
-	// message may exceed it. Zero means 16 MiB.
+	// pipeline.ErrPendingLimit (inside a byte stream nothing can be left out). Ref.TryWrite is refused before. The
+	// newest message may exceed it. Zero means 16 MiB.
 	MaxPendingBytes int
-	// WriteHighBytes and WriteLowBytes steer Context.Writable: false when more than high is pending, true again when less
-	// than low is. Zero means 64 KiB, or MaxPendingBytes when that is less, and half of high.
+	// WriteHighBytes and WriteLowBytes steer Context.Writable: false when more than high is pending, true again when
+	// less than low is. Zero means 64 KiB, or MaxPendingBytes when that is less, and half of high.
 	WriteHighBytes int
 	WriteLowBytes  int
 	// CloseTimeout bounds Close, whatever the peer does: then the channel is aborted. Zero means 5 s.
 	CloseTimeout time.Duration
 	// CloseDiscardBytes is how much input Close throws away while it waits for the peer's FIN. Zero means 1 MiB.
 	CloseDiscardBytes int
-	// PausedCloseTimeout is how long data of a peer that has finished or gone waits for reading to be resumed, counted from
-	// when it last took something of what waits to be sent. Zero means 30 s.
+	// PausedCloseTimeout is how long data of a peer that has finished or gone waits for reading to be resumed, counted
+	// from when it last took something of what waits to be sent. Zero means 30 s.
 	PausedCloseTimeout time.Duration
 	// MaxPostedTasks bounds the Ref.Execute tasks that wait for the loop, per channel. Zero means 1024.
 	MaxPostedTasks int
@@ -65,12 +65,12 @@ type Config struct {
 	Init func(*pipeline.Pipeline) error
 	// Closed, when set, is called on the loop after the channel has been closed and its handlers removed.
 	Closed func(*Channel)
-	// Dialed, when set, is called on the loop for each channel that a handler connects with Context.Dial, before that one's
-	// Init; what it answers, when not nil, is that channel's Closed.
+	// Dialed, when set, is called on the loop for each channel that a handler connects with Context.Dial, before that
+	// one's Init; what it returns, when not nil, is that channel's Closed.
 	Dialed func(*Channel) (closed func(*Channel))
 }
 
-// Validate answers an error that names the first setting that cannot work.
+// Validate returns an error that names the first setting that cannot work.
 func (cfg *Config) Validate() error {
 	d := cfg.withDefaults()
 	switch {
@@ -81,7 +81,8 @@ func (cfg *Config) Validate() error {
 		return fmt.Errorf("channel: want 0 < WriteLowBytes < WriteHighBytes <= MaxPendingBytes, have %d, %d, %d",
 			d.WriteLowBytes, d.WriteHighBytes, d.MaxPendingBytes)
 	case d.CloseTimeout < 0 || d.PausedCloseTimeout < 0:
-		return fmt.Errorf("channel: negative timeout: CloseTimeout %v, PausedCloseTimeout %v", d.CloseTimeout, d.PausedCloseTimeout)
+		return fmt.Errorf("channel: negative timeout: CloseTimeout %v, PausedCloseTimeout %v",
+			d.CloseTimeout, d.PausedCloseTimeout)
 	}
 	return nil
 }
@@ -134,7 +135,7 @@ const (
 	stateOpen    state = iota // connected, Init and Active not yet run
 	stateActive               // reading and writing
 	stateClosing              // sends what is queued and waits for the peer, or for the socket's close
-	stateClosed               // gone; everything answers ErrClosed
+	stateClosed               // gone; everything returns ErrClosed
 )
 
 // Channel is one connected socket with its pipeline. It belongs to its loop; other goroutines hold a pipeline.Ref.
@@ -318,7 +319,7 @@ func (c *Channel) Logger() *slog.Logger {
 // Now is the loop's clock.
 func (c *Channel) Now() time.Duration { return c.loop.Now() }
 
-// NewTimer answers a stopped timer whose fn runs on the loop as this channel's. Close stops it.
+// NewTimer returns a stopped timer whose fn runs on the loop as this channel's. Close stops it.
 func (c *Channel) NewTimer(fn func()) pipeline.Timer {
 	t := &timer{c: c}
 	t.Init(c.loop, member{c}, func() {
@@ -348,7 +349,7 @@ func (t *timer) Reset(d time.Duration) {
 	t.Timer.Reset(d)
 }
 
-// Stop answers whether it was going to fire.
+// Stop reports whether it was going to fire.
 func (t *timer) Stop() bool {
 	t.leave()
 	return t.Timer.Stop()
@@ -368,7 +369,7 @@ func (t *timer) leave() {
 	t.slot = 0
 }
 
-// more answers what few channels need, and makes it when it is needed for the first time.
+// more returns what few channels need, and makes it when it is needed for the first time.
 func (c *Channel) more() *more {
 	if c.rare == nil {
 		c.rare = &more{}
@@ -376,7 +377,7 @@ func (c *Channel) more() *more {
 	return c.rare
 }
 
-// deadline answers one of the channel's own timers.
+// deadline returns one of the channel's own timers.
 func (c *Channel) deadline(pick func(*more) **loop.Timer, fn func()) *loop.Timer {
 	slot := pick(c.more())
 	if *slot == nil {

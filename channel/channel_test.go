@@ -144,7 +144,8 @@ func TestDataBeforeResetIsDeliveredBeforeInactive(t *testing.T) {
 				return err
 			}
 			ctx.Flushed(func(error) {
-				ctx.NewTimer(func(ctx *pipeline.Context) error { ctx.Abort(errTest); return nil }).Reset(10 * time.Millisecond)
+				abort := func(ctx *pipeline.Context) error { ctx.Abort(errTest); return nil }
+				ctx.NewTimer(abort).Reset(10 * time.Millisecond)
 			})
 			return nil
 		}}
@@ -213,8 +214,11 @@ func TestFileRegionsAndBytesKeepTheirOrder(t *testing.T) {
 		p.listen(func() []any { return []any{server} })
 		var done []error
 		client := &probe{onActive: func(ctx *pipeline.Context) error {
-			region := &pipeline.FileRegion{File: f, Offset: 1000, Length: 400_000, Done: func(err error) { done = append(done, err) }}
-			for _, msg := range []any{"head", region, []byte("middle"), &pipeline.FileRegion{File: f, Length: 10}, "tail"} {
+			region := &pipeline.FileRegion{
+				File: f, Offset: 1000, Length: 400_000, Done: func(err error) { done = append(done, err) },
+			}
+			short := &pipeline.FileRegion{File: f, Length: 10}
+			for _, msg := range []any{"head", region, []byte("middle"), short, "tail"} {
 				if err := ctx.Write(msg); err != nil {
 					return err
 				}
@@ -285,7 +289,8 @@ func TestLoopThatEndsClosesItsChannels(t *testing.T) {
 func TestTransportErrorsOfDialReachTheCaller(t *testing.T) {
 	p := newPair(t, sim.Config{})
 	var got error
-	channel.Dial(p.client, &transport.DialConfig{Network: "tcp", Address: "10.0.0.9:1"}, nil, func(_ *channel.Channel, err error) { got = err })
+	nowhere := &transport.DialConfig{Network: "tcp", Address: "10.0.0.9:1"}
+	channel.Dial(p.client, nowhere, nil, func(_ *channel.Channel, err error) { got = err })
 	require.NoError(t, got, "never from inside Dial")
 	p.until("the dial is done", func() bool { return got != nil })
 	assert.ErrorIs(t, got, syscall.ECONNREFUSED)
@@ -298,7 +303,8 @@ func TestDialCanBeCanceled(t *testing.T) {
 		p.listen(func() []any { return []any{echo{}} })
 		var got []error
 		var ch *channel.Channel
-		cancel := channel.Dial(p.client, &transport.DialConfig{Network: "tcp", Address: address}, nil, func(c *channel.Channel, err error) {
+		dc := &transport.DialConfig{Network: "tcp", Address: address}
+		cancel := channel.Dial(p.client, dc, nil, func(c *channel.Channel, err error) {
 			ch = c
 			got = append(got, err)
 		})

@@ -34,8 +34,8 @@ func (c *Channel) CloseWrite() error {
 }
 
 // Close sends what is queued, then FIN, throws away input until the peer's FIN, CloseDiscardBytes or CloseTimeout, and
-// closes. Closing a socket with unread input would make the kernel send RST, and the peer's kernel throw away what it had
-// already received (RFC 1122, 4.2.2.13).
+// closes. Closing a socket with unread input would make the kernel send RST, and the peer's kernel throw away what it
+// had already received (RFC 1122, 4.2.2.13).
 func (c *Channel) Close(cause error) {
 	if c.state >= stateClosing || c.closeEntered {
 		return
@@ -130,7 +130,8 @@ func (c *Channel) closingTimer() {
 		return
 	}
 	c.closeTimed = true
-	c.deadline(func(m *more) **loop.Timer { return &m.closing }, func() { c.Abort(ErrCloseTimeout) }).Reset(c.cfg.CloseTimeout)
+	t := c.deadline(func(m *more) **loop.Timer { return &m.closing }, func() { c.Abort(ErrCloseTimeout) })
+	t.Reset(c.cfg.CloseTimeout)
 }
 
 func (c *Channel) drained() bool {
@@ -182,8 +183,8 @@ const (
 	finishDone
 )
 
-// finish ends the channel's life: every callback that waits gets its answer, the handlers learn of it and are removed. A
-// panic in one step does not keep the others from being taken: Panicked comes here again.
+// finish ends the channel's life: every callback that waits gets its answer, the handlers learn of it and are removed.
+// A panic in one step does not keep the others from being taken: Panicked comes here again.
 func (c *Channel) finish() {
 	c.leave(stateClosed)
 	for c.finishStep < finishDone {
@@ -291,9 +292,10 @@ func (c *Channel) stopTimers() {
 // dialing is an attempt of Channel.Dial that is under way.
 type dialing struct{ cancel func() }
 
-// Dial connects a new channel on the same loop, with this channel's settings: address is an IP literal and port, or a path.
-// failed, when not nil, runs on the loop, later, when it cannot connect. A channel that has closed gives up the attempts that
-// are under way; those that have succeeded live on. It can be called in ChannelInactive and later, too, to connect again.
+// Dial connects a new channel on the same loop, with this channel's settings: address is an IP literal and port, or a
+// path. failed, when not nil, runs on the loop, later, when it cannot connect. A channel that has closed gives up the
+// attempts that are under way; those that have succeeded live on. It can be called in ChannelInactive and later, too,
+// to connect again.
 func (c *Channel) Dial(network, address string, init func(*pipeline.Pipeline) error, failed func(error)) error {
 	cfg := c.cfg.Config
 	var closed func(*Channel)

@@ -44,7 +44,10 @@ func (d *dial) cancel() {
 		return
 	}
 	d.canceled = true
-	d.loop.Submit(transport.Op{Kind: transport.Cancel, Token: d.token(transport.Cancel), Target: d.token(transport.Connect)})
+	d.loop.Submit(transport.Op{
+		Kind: transport.Cancel, Token: d.token(transport.Cancel),
+		Target: d.token(transport.Connect),
+	})
 }
 
 // Complete handles the connect's completion. It borrows cp until return.

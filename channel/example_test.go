@@ -50,7 +50,8 @@ func Example() {
 		Init:   func(p *pipeline.Pipeline) error { return p.AddLast("greeter", greeter{}) },
 		Closed: func(*channel.Channel) { closed = true },
 	}
-	channel.Dial(l, &transport.DialConfig{Network: "tcp", Address: "10.0.0.1:7000"}, client, func(_ *channel.Channel, err error) {
+	dc := &transport.DialConfig{Network: "tcp", Address: "10.0.0.1:7000"}
+	channel.Dial(l, dc, client, func(_ *channel.Channel, err error) {
 		fmt.Println("connected:", err == nil)
 	})
 	for !closed {

@@ -87,7 +87,8 @@ func (p *pair) dial(handlers ...any) *channel.Channel {
 	cfg := p.clientConfig
 	cfg.Init = initWith(func() []any { return handlers })
 	cfg.Closed = func(c *channel.Channel) { p.closed = append(p.closed, c) }
-	channel.Dial(p.client, &transport.DialConfig{Network: "tcp", Address: address}, &cfg, func(ch *channel.Channel, err error) {
+	dc := &transport.DialConfig{Network: "tcp", Address: address}
+	channel.Dial(p.client, dc, &cfg, func(ch *channel.Channel, err error) {
 		c, failed = ch, err
 	})
 	p.until("the dial is done", func() bool { return c != nil || failed != nil })

@@ -21,8 +21,8 @@ type ListenerConfig struct {
 	Transport transport.ListenConfig
 	// Channel configures the channels of accepted connections. Nil means the zero Config.
 	Channel *Config
-	// AcceptBackoff is how long accepting pauses after an error such as EMFILE; it doubles with each further error, up to
-	// 1 s. Zero means 50 ms.
+	// AcceptBackoff is how long accepting pauses after an error such as EMFILE; it doubles with each further error, up
+	// to 1 s. Zero means 50 ms.
 	AcceptBackoff time.Duration
 	// Error, when set, gets each error of accepting, on the loop. Accepting goes on after any of them.
 	Error func(error)
@@ -89,7 +89,10 @@ func (ln *Listener) Addr() net.Addr { return ln.loop.Transport().LocalAddr(ln.hn
 func (ln *Listener) Pause() {
 	ln.paused = true
 	if ln.accepting {
-		ln.loop.Submit(transport.Op{Kind: transport.Cancel, Token: ln.token(transport.Cancel), Target: ln.token(transport.Accept)})
+		ln.loop.Submit(transport.Op{
+			Kind: transport.Cancel, Token: ln.token(transport.Cancel),
+			Target: ln.token(transport.Accept),
+		})
 	}
 }
 

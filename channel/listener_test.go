@@ -29,7 +29,8 @@ func TestAcceptErrorsPauseAndRecover(t *testing.T) {
 		h := &probe{onActive: func(ctx *pipeline.Context) error { return ctx.Write("hello") }}
 		clients = append(clients, h)
 		c := channel.Config{Init: initWith(func() []any { return []any{h} })}
-		channel.Dial(p.client, &transport.DialConfig{Network: "tcp", Address: address}, &c, func(_ *channel.Channel, err error) {
+		dc := &transport.DialConfig{Network: "tcp", Address: address}
+		channel.Dial(p.client, dc, &c, func(_ *channel.Channel, err error) {
 			assert.NoError(t, err)
 		})
 	}
@@ -72,7 +73,8 @@ func TestClosedListenerRefusesAndItsChannelsLiveOn(t *testing.T) {
 	require.NoError(t, h.ctx.Write(" again"))
 	p.until("the answer", func() bool { return h.got.String() == "hello again" })
 	var err error
-	channel.Dial(p.client, &transport.DialConfig{Network: "tcp", Address: address}, nil, func(_ *channel.Channel, e error) { err = e })
+	dc := &transport.DialConfig{Network: "tcp", Address: address}
+	channel.Dial(p.client, dc, nil, func(_ *channel.Channel, e error) { err = e })
 	p.until("the dial fails", func() bool { return err != nil })
 }
 
@@ -154,7 +156,9 @@ func (b *bomb) Flush(ctx *pipeline.Context) error {
 func (b *bomb) HandlerRemoved(*pipeline.Context) error { return b.explode("removed") }
 
 func TestPanicInAnyEventClosesThatChannelOnly(t *testing.T) {
-	for _, in := range []string{"added", "active", "read", "readcomplete", "readclosed", "inactive", "write", "flush", "removed"} {
+	for _, in := range []string{
+		"added", "active", "read", "readcomplete", "readclosed", "inactive", "write", "flush", "removed",
+	} {
 		t.Run(in, func(t *testing.T) {
 			p := newPair(t, sim.Config{})
 			first := true

@@ -53,7 +53,7 @@ func (c *Channel) Hold(n int) {
 	c.dirty()
 }
 
-// Writable tells whether pending is below the watermarks and the channel takes writes.
+// Writable reports whether pending is below the watermarks and the channel takes writes.
 func (c *Channel) Writable() bool {
 	c.measure() // encoders append to the tail block without telling
 	return !c.out.high && c.Open() && !c.finWanted
@@ -78,9 +78,9 @@ func (c *Channel) WritabilityMayHaveChanged() {
 	c.dirty()
 }
 
-// tellWritability fires when Writable differs from what was last told. It compares states instead of counting events, so
-// none can get lost. Writable may have been false for a part of a turn only: a handler that looked then waits to be told,
-// so it is. A handler that writes here makes the channel dirty again.
+// tellWritability fires when Writable differs from what was last told. It compares states instead of counting events,
+// so none can get lost. Writable may have been false for a part of a turn only: a handler that looked then waits to be
+// told, so it is. A handler that writes here makes the channel dirty again.
 func (c *Channel) tellWritability() {
 	o := &c.out
 	c.measure()
@@ -110,8 +110,8 @@ func (c *Channel) Flushed(fn func(error)) {
 	c.dirty()
 }
 
-// runFlushed calls what has waited for bytes that are sent now. What the callbacks ask for comes in the next round: one that
-// asks again each time must not keep the loop.
+// runFlushed calls what has waited for bytes that are sent now. What the callbacks ask for comes in the next round: one
+// that asks again each time must not keep the loop.
 func (c *Channel) runFlushed() {
 	o := &c.out
 	for n := len(o.waits); n > 0 && o.waits[0].at <= o.sent; n-- {

@@ -15,7 +15,7 @@ import (
 	"github.com/weirnet/weir/transport/sim"
 )
 
-// stalled answers a client whose server never reads, with a handler that sees its channel.
+// stalled returns a client whose server never reads, with a handler that sees its channel.
 func stalled(t *testing.T, p *pair) (client, server *probe) {
 	server = &probe{onActive: func(ctx *pipeline.Context) error { ctx.Pause(); return nil }}
 	p.listen(func() []any { return []any{server} })
@@ -118,7 +118,10 @@ func TestStalledPeerKeepsNoLentBlocks(t *testing.T) {
 	p := newPair(t, sim.Config{Blocks: 8, SendBufferBytes: 2 << 10, ReceiveBufferBytes: 2 << 10})
 	p.listen(func() []any { return []any{echo{}} })
 	for range 20 {
-		p.dial(&probe{onActive: func(ctx *pipeline.Context) error { ctx.Pause(); return ctx.Write(make([]byte, 30_000)) }})
+		p.dial(&probe{onActive: func(ctx *pipeline.Context) error {
+			ctx.Pause()
+			return ctx.Write(make([]byte, 30_000))
+		}})
 	}
 	p.run(50 * time.Millisecond)
 	last := &probe{onActive: func(ctx *pipeline.Context) error { return ctx.Write(make([]byte, 50_000)) }}
@@ -236,7 +239,10 @@ func TestRefKeepsTheCallersOrder(t *testing.T) {
 	b[0] = 'x' // it was copied
 	require.NoError(t, client.ctx.Write("0"), "what a Context does now comes before what was posted")
 	require.NoError(t, r.Close())
-	require.NoError(t, r.Execute(func(ctx *pipeline.Context) { ran = append(ran, "late"); assert.False(t, ctx.Open()) }))
+	require.NoError(t, r.Execute(func(ctx *pipeline.Context) {
+		ran = append(ran, "late")
+		assert.False(t, ctx.Open())
+	}))
 	assert.Positive(t, r.Pending())
 	p.until("both are closed", func() bool { return len(p.closed) == 2 })
 	assert.Equal(t, "0123", server.got.String())

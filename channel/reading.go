@@ -46,8 +46,8 @@ func (c *Channel) hold() *held {
 	return c.in.held
 }
 
-// StopReading makes pausing work at once: what completes from now on is stashed, and the receive is cancelled at the end
-// of this turn unless reading is resumed before.
+// StopReading makes pausing work at once: what completes from now on is stashed, and the receive is cancelled at the
+// end of this turn unless reading is resumed before.
 func (c *Channel) StopReading() { c.dirty() }
 
 // StartReading posts the task that resumes.
@@ -64,7 +64,7 @@ func (c *Channel) GrantChanged() {
 	}
 }
 
-// mustWait tells whether input must wait: paused, or something older waits.
+// mustWait reports whether input must wait: paused, or something older waits.
 func (c *Channel) mustWait() bool {
 	return c.resumeDue || len(c.in.stash) > 0 || !c.pipe.Reading()
 }
@@ -124,7 +124,10 @@ func (c *Channel) settleReading() {
 	if in.armed {
 		if !in.canceling {
 			in.canceling = true
-			c.loop.Submit(transport.Op{Kind: transport.Cancel, Token: c.token(transport.Cancel), Target: c.token(transport.Recv)})
+			c.loop.Submit(transport.Op{
+				Kind: transport.Cancel, Token: c.token(transport.Cancel),
+				Target: c.token(transport.Recv),
+			})
 		}
 		return
 	}
@@ -155,7 +158,10 @@ func (c *Channel) armRecv() {
 	}
 	if in.watching && !in.unwatch {
 		in.unwatch = true
-		c.loop.Submit(transport.Op{Kind: transport.Cancel, Token: c.token(transport.Cancel), Target: c.token(transport.WatchClose)})
+		c.loop.Submit(transport.Op{
+			Kind: transport.Cancel, Token: c.token(transport.Cancel),
+			Target: c.token(transport.WatchClose),
+		})
 	}
 	in.armed = true
 	in.armedLimit, in.armedGot = int32(n), 0
@@ -256,8 +262,8 @@ func (c *Channel) settleDeadline() {
 	}
 }
 
-// sentSome starts that clock anew: a peer that takes what is sent has not gone, and what it takes may end the pause. Where
-// the kernel never had to wait for it, that says nothing of the peer.
+// sentSome starts that clock anew: a peer that takes what is sent has not gone, and what it takes may end the pause.
+// Where the kernel never had to wait for it, that says nothing of the peer.
 func (c *Channel) sentSome() {
 	if c.in.counting && c.out.stalled {
 		c.rare.paused.Reset(c.cfg.PausedCloseTimeout)

@@ -179,13 +179,15 @@ func TestGrantsBoundWhatIsReadAndOvershootIsPaid(t *testing.T) {
 		p.dial(client)
 		for server.got.Len() < len(want) {
 			p.step()
-			require.LessOrEqual(t, server.got.Len(), g.asked*1000+256, "the grants bound what was read, one block aside")
+			require.LessOrEqual(t, server.got.Len(), g.asked*1000+256,
+				"the grants bound what was read, one block aside")
 		}
 		require.True(t, bytes.Equal(want, server.got.Bytes()))
 	}
 }
 
-// Who has finished sending and still reads has not gone, however slowly it reads, and what is queued for it is not lost.
+// Who has finished sending and still reads has not gone, however slowly it reads, and what is queued for it is not
+// lost.
 func TestAPausedChannelWaitsForAPeerThatStillReads(t *testing.T) {
 	for name, world := range map[string]sim.Config{
 		"send":     {SendBufferBytes: 4 << 10, ReceiveBufferBytes: 4 << 10},

@@ -15,8 +15,15 @@ import (
 )
 
 var (
-	actions = []string{"close", "abort", "remove", "write", "flush", "pauseresume", "pause", "resume", "closewrite", "panic", "error", "flushed", "region", "shutdownclose"}
-	places  = []string{"added", "active", "read", "complete", "resume", "writable", "flushed", "done", "timer", "readclosed", "inactive", "removed", "task", "flush", "write", "closeh", "grant", "errorcaught"}
+	actions = []string{
+		"close", "abort", "remove", "write", "flush", "pauseresume", "pause", "resume", "closewrite",
+		"panic", "error", "flushed", "region", "shutdownclose",
+	}
+	places = []string{
+		"added", "active", "read", "complete", "resume", "writable", "flushed", "done",
+		"timer", "readclosed", "inactive", "removed", "task", "flush", "write", "closeh", "grant",
+		"errorcaught",
+	}
 )
 
 type anywhere struct {
@@ -76,7 +83,8 @@ func (h *anywhere) flushed(ctx *pipeline.Context) {
 }
 
 func (h *anywhere) region(ctx *pipeline.Context) {
-	if ctx.Write(&pipeline.FileRegion{File: h.f, Length: 3000, Done: func(error) { h.doneT++; _ = h.at("done", ctx) }}) == nil {
+	done := func(error) { h.doneT++; _ = h.at("done", ctx) }
+	if ctx.Write(&pipeline.FileRegion{File: h.f, Length: 3000, Done: done}) == nil {
 		h.doneA++
 	}
 }
@@ -174,7 +182,9 @@ func TestEveryActionInEveryCallbackEndsInAnOrderlyWay(t *testing.T) {
 					if seed > 1 {
 						faults = sim.Mild()
 					}
-					p := newSeededPair(t, seed, sim.Config{Faults: faults, SendBufferBytes: 16 << 10, ReceiveBufferBytes: 16 << 10})
+					p := newSeededPair(t, seed, sim.Config{
+						Faults: faults, SendBufferBytes: 16 << 10, ReceiveBufferBytes: 16 << 10,
+					})
 					p.serverConfig.PausedCloseTimeout = 200 * time.Millisecond
 					p.serverConfig.CloseTimeout = 100 * time.Millisecond
 					p.clientConfig.CloseTimeout = 100 * time.Millisecond
@@ -184,7 +194,9 @@ func TestEveryActionInEveryCallbackEndsInAnOrderlyWay(t *testing.T) {
 						hs = append(hs, h)
 						return []any{h, &struct{ pauser }{}}
 					})
-					client := &probe{onActive: func(ctx *pipeline.Context) error { return ctx.Write(make([]byte, 60_000)) }}
+					client := &probe{onActive: func(ctx *pipeline.Context) error {
+						return ctx.Write(make([]byte, 60_000))
+					}}
 					p.dial(client)
 					p.run(20 * time.Millisecond)
 					if client.inactive == 0 && client.ctx != nil {

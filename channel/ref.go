@@ -57,7 +57,7 @@ type ref struct {
 
 var _ pipeline.Ref = ref{}
 
-// Ref answers what other goroutines may hold of ctx.
+// Ref returns what other goroutines may hold of ctx.
 func (c *Channel) Ref(ctx *pipeline.Context) pipeline.Ref {
 	if c.post == nil {
 		c.post = &poster{c: c, done: make(chan struct{})}
@@ -94,7 +94,8 @@ func (r ref) write(p []byte) error {
 	}
 	limit := int64(q.c.cfg.MaxPendingBytes)
 	// The entries of the queue are memory, too: many tiny writes are bounded by them.
-	if have := q.bytes.Load() + q.pending.Load(); have+int64(len(p)) > limit || int64(len(q.queue)) > limit/postedBytes {
+	have := q.bytes.Load() + q.pending.Load()
+	if have+int64(len(p)) > limit || int64(len(q.queue)) > limit/postedBytes {
 		return fmt.Errorf("%w: write of %d bytes with %d pending, limit %d", pipeline.ErrFull, len(p), have, limit)
 	}
 	q.bytes.Add(int64(len(p)))
@@ -224,8 +225,8 @@ func (q *poster) doRun() {
 	}
 }
 
-// finish refuses everything from now on and runs what was accepted. In this order: a task that posts itself again must not
-// keep the channel from finishing.
+// finish refuses everything from now on and runs what was accepted. In this order: a task that posts itself again must
+// not keep the channel from finishing.
 func (q *poster) finish() {
 	q.doRun()
 	q.mu.Lock()

@@ -17,7 +17,7 @@ var (
 	_ loop.Completer  = (*signal)(nil)
 )
 
-// NewSignal answers a signal whose fn runs on the loop as this channel's, until the channel is closed.
+// NewSignal returns a signal whose fn runs on the loop as this channel's, until the channel is closed.
 func (c *Channel) NewSignal(fn func()) pipeline.Signal {
 	s := &signal{member: member{c}, fn: fn}
 	s.node.Init(s)

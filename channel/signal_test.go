@@ -13,7 +13,7 @@ import (
 	"github.com/weirnet/weir/transport/sim"
 )
 
-// signaled answers a connected pair and a signal of the server's handler that calls fn.
+// signaled returns a connected pair and a signal of the server's handler that calls fn.
 func signaled(t *testing.T, fn func(*pipeline.Context) error) (p *pair, server *probe, s pipeline.Signal) {
 	p = newPair(t, sim.Config{})
 	server = &probe{}

@@ -21,7 +21,8 @@ const (
 	tailBytes, nextTailBytes, maxTailBytes = 4 << 10, 16 << 10, 64 << 10
 	// copyPieceBytes splits large copied writes, so that their memory comes back as they are sent.
 	copyPieceBytes = 64 << 10
-	// maxSendPieces and maxSendBytes bound one Send. IOV_MAX is 1024; memory of a Send comes back when all of it is sent.
+	// maxSendPieces and maxSendBytes bound one Send. IOV_MAX is 1024; memory of a Send comes back when all of it is
+	// sent.
 	maxSendPieces = 1024
 	maxSendBytes  = 1 << 20
 	maxStallBytes = 256 << 10 // once the peer is slow
@@ -68,8 +69,8 @@ type writing struct {
 	dipped   bool // Writable has been false since
 }
 
-// queue is what is queued: blocks, of which the last may be open for appending, and who waits for them. Most channels have
-// nothing queued most of the time, so those of a listener on a loop share a few.
+// queue is what is queued: blocks, of which the last may be open for appending, and who waits for them. Most channels
+// have nothing queued most of the time, so those of a listener on a loop share a few.
 type queue struct {
 	items  []item // not yet completely sent; those of the flight first
 	tail   *buffer.Buf
@@ -85,7 +86,7 @@ type queue struct {
 	waits  []flushed
 }
 
-// idle tells whether there is nothing in the queue and nobody waits for it.
+// idle reports whether there is nothing in the queue and nobody waits for it.
 func (q *queue) idle() bool { return len(q.items) == 0 && len(q.waits) == 0 && q.inAir == 0 }
 
 // open makes the queue one that can be added to.
@@ -116,8 +117,8 @@ func (c *Channel) rest() {
 	}
 }
 
-// Write queues msg at the head of the pipeline. A *buffer.Buf is retained: takes its own reference, the caller keeps its
-// own.
+// Write queues msg at the head of the pipeline. A *buffer.Buf is retained: takes its own reference, the caller keeps
+// its own.
 func (c *Channel) Write(msg any) error {
 	switch m := msg.(type) {
 	case *buffer.Buf:
@@ -208,7 +209,7 @@ func (c *Channel) writeRegion(m *pipeline.FileRegion) error {
 	return nil
 }
 
-// Tail answers the open block at the end of the queue with room for n bytes or more; nil when nothing may be written.
+// Tail returns the open block at the end of the queue with room for n bytes or more; nil when nothing may be written.
 func (c *Channel) Tail(n int) *buffer.Buf {
 	o := &c.out
 	if t := o.tail; t != nil && t.Room() >= n && c.writable() == nil {
@@ -231,7 +232,7 @@ func (c *Channel) Tail(n int) *buffer.Buf {
 	return b
 }
 
-// writable answers why nothing may be written, or nil.
+// writable returns nil or why nothing may be written.
 func (c *Channel) writable() error {
 	if !c.Open() || c.finWanted || c.out.failed {
 		return c.closedError()
@@ -239,14 +240,15 @@ func (c *Channel) writable() error {
 	return nil
 }
 
-// admit answers an error when nothing may be queued; it aborts the channel when what is pending, the newest message
+// admit returns an error when nothing may be queued; it aborts the channel when what is pending, the newest message
 // aside, exceeds the limit.
 func (c *Channel) admit() error {
 	if err := c.writable(); err != nil {
 		return err
 	}
 	if p := c.Pending() - c.out.files; p > c.cfg.MaxPendingBytes && !c.out.accepted {
-		err := fmt.Errorf("channel: write with %d bytes pending, limit %d: %w", p, c.cfg.MaxPendingBytes, pipeline.ErrPendingLimit)
+		err := fmt.Errorf("channel: write with %d bytes pending, limit %d: %w",
+			p, c.cfg.MaxPendingBytes, pipeline.ErrPendingLimit)
 		c.Abort(err)
 		return err
 	}
@@ -267,8 +269,8 @@ func (c *Channel) push(it item) {
 	c.dirty()
 }
 
-// sealBefore is seal for when something that does not go into the tail block comes behind it: a block that is nearly empty
-// is not kept for a few bytes.
+// sealBefore is seal for when something that does not go into the tail block comes behind it: a block that is nearly
+// empty is not kept for a few bytes.
 func (c *Channel) sealBefore() {
 	if t := c.out.tail; t != nil && t.Cap() > tailBytes && 4*t.Len() < t.Cap() && t.Len() > 0 {
 		t.Shrink()
@@ -349,7 +351,9 @@ func (c *Channel) startSend(now bool) {
 	o.sending = true
 	if r := o.items[0].region; r != nil {
 		o.inAir = 1
-		c.loop.Submit(transport.Op{Kind: transport.SendFile, Token: c.token(transport.SendFile), Handle: c.hnd, File: &r.file})
+		c.loop.Submit(transport.Op{
+			Kind: transport.SendFile, Token: c.token(transport.SendFile), Handle: c.hnd, File: &r.file,
+		})
 		return
 	}
 	limit := maxSendBytes
@@ -425,8 +429,8 @@ func (c *Channel) endSend(err error) {
 	c.rest()
 }
 
-// failSend deals with a send that failed. When the connection broke, only the write side ends: what the peer sent before
-// is still delivered, and the receive, or the watch while reading is paused, finds the end soon.
+// failSend deals with a send that failed. When the connection broke, only the write side ends: what the peer sent
+// before is still delivered, and the receive, or the watch while reading is paused, finds the end soon.
 func (c *Channel) failSend(err error) {
 	in := &c.in
 	broke := errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)

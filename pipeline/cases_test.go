@@ -13,9 +13,9 @@ import (
 	"github.com/weirnet/weir/pipeline/pipelinetest"
 )
 
-// caseIDs names the cases that this package answers for: values taken from the behaviour that Netty's own tests pin down
-// (DefaultChannelPipelineTest, ChannelOutboundBufferTest, ReentrantChannelTest), each with a test of ours or the reason
-// why we differ.
+// caseIDs names the cases that this package is tested on: values taken from the behaviour that Netty's own tests pin
+// down (DefaultChannelPipelineTest, ChannelOutboundBufferTest, ReentrantChannelTest), each with a test of ours or the
+// reason why we differ.
 var caseIDs = []string{
 	"netty-222", "netty-223", "netty-225", "netty-226", "netty-227", "netty-229", "netty-233", "netty-234", "netty-235",
 	"netty-236", "netty-237", "netty-238", "netty-239", "netty-240", "netty-242", "netty-243", "netty-244", "netty-246",
@@ -33,7 +33,8 @@ var cases = map[string]struct {
 	"netty-225": {why: "a write that was accepted cannot be cancelled: inside a byte stream nothing is left out"},
 	"netty-226": {
 		run: caseManySmallWrites,
-		why: "small writes are joined, so 64 of them are not 64 pieces; how many pieces go to the kernel is the channel's business",
+		why: "small writes are joined, so 64 of them are not 64 pieces; " +
+			"how many pieces go to the kernel is the channel's business",
 	},
 	"netty-227": {why: "messages have no parts; the channel bounds the pieces of one send itself"},
 	"netty-229": {run: caseDistanceToWatermarks},
@@ -52,7 +53,7 @@ var cases = map[string]struct {
 	"netty-243": {run: caseRemoveUnknown},
 	"netty-244": {
 		run: caseRemoveUnknown,
-		why: "there is one Remove, which answers ErrNoHandler; who does not mind ignores it",
+		why: "there is one Remove, which returns ErrNoHandler; who does not mind ignores it",
 	},
 	"netty-246": {run: caseErrorInsideErrorHandling},
 	"netty-248": {
@@ -163,8 +164,14 @@ func caseFlushFailsAndErrorCaughtCloses(t *testing.T) {
 		sent  int
 		err   error
 	}{
-		{"close", func(ctx *pipeline.Context) { assert.NoError(t, ctx.Close()) }, []string{"write 2000", "close"}, 2000, nil},
-		{"abort", func(ctx *pipeline.Context) { ctx.Abort(nil) }, []string{"write 2000", "abort"}, 0, pipeline.ErrClosed},
+		{
+			"close", func(ctx *pipeline.Context) { assert.NoError(t, ctx.Close()) },
+			[]string{"write 2000", "close"}, 2000, nil,
+		},
+		{
+			"abort", func(ctx *pipeline.Context) { ctx.Abort(nil) },
+			[]string{"write 2000", "abort"}, 0, pipeline.ErrClosed,
+		},
 	} {
 		t.Run(end.name, func(t *testing.T) {
 			var flushed []error
@@ -297,7 +304,8 @@ func caseRemovedFails(t *testing.T) {
 	var caught error
 	ch := newBare()
 	require.NoError(t, ch.pipe.AddLast("h", onRemoved(func(*pipeline.Context) error { return errTest })))
-	require.NoError(t, ch.pipe.AddLast("e", onError(func(_ *pipeline.Context, err error) error { caught = err; return nil })))
+	keep := onError(func(_ *pipeline.Context, err error) error { caught = err; return nil })
+	require.NoError(t, ch.pipe.AddLast("e", keep))
 	_, err := ch.pipe.Remove("h")
 	require.NoError(t, err)
 	assert.ErrorIs(t, caught, errTest)
@@ -337,7 +345,8 @@ func caseErrorInsideErrorHandling(t *testing.T) {
 }
 
 func caseWriteRefusedLeavesOwnership(t *testing.T) {
-	ch := pipelinetest.New(t, onWrite(func(*pipeline.Context, any) error { return errTest }), pipelinetest.Named("app", &sink{}))
+	refuse := onWrite(func(*pipeline.Context, any) error { return errTest })
+	ch := pipelinetest.New(t, refuse, pipelinetest.Named("app", &sink{}))
 	b := ch.Loop().Pool().Get(8)
 	b.AppendString("x")
 	assert.Equal(t, errTest, ch.Context("app").Write(b))

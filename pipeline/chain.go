@@ -9,11 +9,11 @@ import (
 )
 
 // AddLast puts h behind all others. An empty name is made from h's type. ErrNotHandler, ErrDuplicateName,
-// ErrTooManyHandlers, ErrClosed once the channel is closed, or what h's HandlerAdded answered, which then has also gone
+// ErrTooManyHandlers, ErrClosed once the channel is closed, or what h's HandlerAdded returned, which then has also gone
 // to the error handlers; in each case h is not in the pipeline.
 //
-// A handler that is added while an event runs gets what is fired from then on by those before it: when it was put behind
-// the one who adds it, that includes the event itself, once that one passes it on.
+// A handler that is added while an event runs gets what is fired from then on by those before it: when it was put
+// behind the one who adds it, that includes the event itself, once that one passes it on.
 func (p *Pipeline) AddLast(name string, h any) error {
 	return p.add(name, h, func() (*Context, error) { return &p.end, nil })
 }
@@ -23,14 +23,14 @@ func (p *Pipeline) AddFirst(name string, h any) error {
 	return p.add(name, h, func() (*Context, error) { return p.end.next, nil })
 }
 
-// AddBefore puts h before the handler named base, nearer to the head; otherwise it is AddLast. ErrNoHandler when there is
-// no base.
+// AddBefore puts h before the handler named base, nearer to the head; otherwise it is AddLast. ErrNoHandler when there
+// is no base.
 func (p *Pipeline) AddBefore(base, name string, h any) error {
 	return p.add(name, h, func() (*Context, error) { return p.lookup(base) })
 }
 
-// AddAfter puts h behind the handler named base, nearer to the tail; otherwise it is AddLast. ErrNoHandler when there is
-// no base.
+// AddAfter puts h behind the handler named base, nearer to the tail; otherwise it is AddLast. ErrNoHandler when there
+// is no base.
 func (p *Pipeline) AddAfter(base, name string, h any) error {
 	return p.add(name, h, func() (*Context, error) {
 		c, err := p.lookup(base)
@@ -41,8 +41,8 @@ func (p *Pipeline) AddAfter(base, name string, h any) error {
 	})
 }
 
-// Remove takes a handler out and answers it: its reasons to pause and to be unwritable go, then its HandlerRemoved runs,
-// from where it can still reach its neighbours. An error of HandlerRemoved goes to the error handlers behind it.
+// Remove takes a handler out and returns it: its reasons to pause and to be unwritable go, then its HandlerRemoved
+// runs, from where it can still reach its neighbours. An error of HandlerRemoved goes to the error handlers behind it.
 // ErrNoHandler when there is none of that name.
 func (p *Pipeline) Remove(name string) (any, error) {
 	p.FlushOuts()
@@ -54,9 +54,9 @@ func (p *Pipeline) Remove(name string) (any, error) {
 	return c.handler, nil
 }
 
-// Replace puts h in the place of the handler named old and answers that one. h's HandlerAdded runs before old's
-// HandlerRemoved, and what old then fires or writes goes to h. Errors are those of AddLast; when HandlerAdded fails, both
-// are gone.
+// Replace puts h in the place of the handler named old and returns that one. h's HandlerAdded runs before old's
+// HandlerRemoved, and what old then fires or writes goes to h. Errors are those of AddLast; when HandlerAdded fails,
+// both are gone.
 func (p *Pipeline) Replace(old, name string, h any) (any, error) {
 	p.FlushOuts()
 	o, err := p.lookup(old)
@@ -80,7 +80,7 @@ func (p *Pipeline) Replace(old, name string, h any) (any, error) {
 	return o.handler, err
 }
 
-// Get answers the handler of that name, or nil.
+// Get returns the handler of that name, or nil.
 func (p *Pipeline) Get(name string) any {
 	if c := p.find(name); c != nil {
 		return c.handler
@@ -88,7 +88,7 @@ func (p *Pipeline) Get(name string) any {
 	return nil
 }
 
-// Context answers the Context of the handler of that name, or nil.
+// Context returns the Context of the handler of that name, or nil.
 func (p *Pipeline) Context(name string) *Context { return p.find(name) }
 
 // Names lists the handlers, head to tail.
@@ -168,7 +168,7 @@ func (p *Pipeline) remove(c *Context) {
 	p.removed(c, had)
 }
 
-// detach unlinks c, whose next and prev go on leading to the neighbours it had, and answers the interfaces it had.
+// detach unlinks c, whose next and prev go on leading to the neighbours it had, and returns the interfaces it had.
 func (p *Pipeline) detach(c *Context) kinds {
 	had := c.kinds
 	c.kinds = 0

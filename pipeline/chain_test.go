@@ -62,7 +62,8 @@ func TestEmptyNamesAreMadeFromTheType(t *testing.T) {
 	} {
 		require.NoError(t, p.AddLast("", h))
 	}
-	assert.Equal(t, []string{"pass", "pass#2", "pass#3", "sink", "generic", "generic#2", "handler", "onRead"}, p.Names())
+	want := []string{"pass", "pass#2", "pass#3", "sink", "generic", "generic#2", "handler", "onRead"}
+	assert.Equal(t, want, p.Names())
 	_, err := p.Remove("pass#2")
 	require.NoError(t, err)
 	require.NoError(t, p.AddLast("", pass{}))
@@ -236,7 +237,11 @@ func TestHandlersMayLeaveInAnyEvent(t *testing.T) {
 			journal{"a:event e", "b:event e"},
 		},
 		"writability": {
-			onWritability(func(ctx *pipeline.Context) error { err := leave(ctx); ctx.FireWritabilityChanged(); return err }),
+			onWritability(func(ctx *pipeline.Context) error {
+				err := leave(ctx)
+				ctx.FireWritabilityChanged()
+				return err
+			}),
 			(*pipeline.Pipeline).FireWritabilityChanged,
 			journal{"a:writable true", "b:writable true"},
 		},

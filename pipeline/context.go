@@ -12,12 +12,13 @@ import (
 // Context is one handler's place in its pipeline: through it the handler passes events on, writes, pauses reading and
 // asks about its channel. It belongs to the channel's loop; other goroutines get a Ref.
 //
-// A Context that was removed stays usable. What it fires and writes goes to the neighbours it had when it was removed, or
-// where those are gone too, to the ones they had. It can no longer pause reading or make the channel unwritable, and after
-// the channel is closed its writes answer ErrClosed and its events end at the tail.
+// A Context that was removed stays usable. What it fires and writes goes to the neighbours it had when it was removed,
+// or where those are gone too, to the ones they had. It can no longer pause reading or make the channel unwritable, and
+// after the channel is closed its writes return ErrClosed and its events end at the tail.
 type Context struct {
 	// Hot: read at every event. nextRead and prevWrite lead to the next that cares. In a removed Context nextRead leads
-	// to the Context itself, whose read is then a relay, and prevWrite is nil: no branch for it where it is not removed.
+	// to the Context itself, whose read is then a relay, and prevWrite is nil: no branch for it where it is not
+	// removed.
 	p         *Pipeline
 	nextRead  *Context
 	prevWrite *Context
@@ -57,8 +58,8 @@ func (c *Context) FireActive() {
 	}
 }
 
-// FireRead gives msg to the next ReadHandler, which borrows it until return. msg should be a pointer: a struct in an any
-// costs an allocation.
+// FireRead gives msg to the next ReadHandler, which borrows it until return. msg should be a pointer: a struct in an
+// any costs an allocation.
 func (c *Context) FireRead(msg any) {
 	n := c.nextRead
 	if err := n.read.ChannelRead(n, msg); err != nil {
@@ -155,15 +156,15 @@ func (c *Context) Logger() *slog.Logger { return c.p.ch.Logger() }
 // Now is the loop's clock: monotonic, the same throughout a turn.
 func (c *Context) Now() time.Duration { return c.p.ch.Now() }
 
-// NewTimer answers a stopped timer that runs fn on the loop. An error of fn is treated like one of an inbound method. It
-// is stopped when the channel is closed, and does not run fn once the Context is removed.
+// NewTimer returns a stopped timer that runs fn on the loop. An error of fn is treated like one of an inbound method.
+// It is stopped when the channel is closed, and does not run fn once the Context is removed.
 func (c *Context) NewTimer(fn func(ctx *Context) error) Timer {
 	return c.p.ch.NewTimer(func() { c.call(fn) })
 }
 
-// NewSignal answers a signal that any goroutine may raise and that then runs fn on the loop, once however often it was
-// raised meanwhile. An error of fn is treated like one of an inbound method. fn does not run any more once the Context is
-// removed or the channel closed.
+// NewSignal returns a signal that any goroutine may raise and that then runs fn on the loop, once however often it was
+// raised meanwhile. An error of fn is treated like one of an inbound method. fn does not run any more once the Context
+// is removed or the channel closed.
 func (c *Context) NewSignal(fn func(ctx *Context) error) Signal {
 	return c.p.ch.NewSignal(func() { c.call(fn) })
 }
@@ -178,9 +179,9 @@ func (c *Context) call(fn func(ctx *Context) error) {
 	}
 }
 
-// Dial connects a new channel on the same loop to an IP literal and port, or a path (weir.Dialer resolves names): init fills
-// its pipeline, failed runs on the loop, later, when it cannot connect. A channel that has closed gives up its attempts that
-// are under way; ChannelInactive and what runs later may dial, to connect again.
+// Dial connects a new channel on the same loop to an IP literal and port, or a path (weir.Dialer resolves names): init
+// fills its pipeline, failed runs on the loop, later, when it cannot connect. A channel that has closed gives up its
+// attempts that are under way; ChannelInactive and what runs later may dial, to connect again.
 func (c *Context) Dial(network, address string, init func(*Pipeline) error, failed func(error)) error {
 	return c.p.ch.Dial(network, address, init, failed)
 }
@@ -206,7 +207,7 @@ func (c *Context) prevWith(k kinds) *Context {
 	return n
 }
 
-// fail gives err to c's own ErrorCaught and then to the ErrorHandlers behind it, until one answers nil. A handler whose
+// fail gives err to c's own ErrorCaught and then to the ErrorHandlers behind it, until one returns nil. A handler whose
 // ErrorCaught is running is passed by: an error that it causes while it handles an error goes onward, never in circles.
 func (c *Context) fail(err error) {
 	end := &c.p.end

@@ -9,11 +9,11 @@ import (
 // maxEmbedding is how deep HandlerIn looks for promoted methods.
 const maxEmbedding = 4
 
-// HandlerIn answers which handler panicked, given the text that runtime/debug.Stack answers in the deferred function that
-// recovers: "name (package.Type)", names joined by "or" where several handlers of the type stand in the pipeline, "removed
-// handler (package.Type)" for one that had just left it, or "" when the panic was in none. It costs nothing until then: it
-// matches the names of the frames, innermost first, with the names that the compiler gives to the methods of the handlers'
-// types and to the function literals in them.
+// HandlerIn returns which handler panicked, given the text that runtime/debug.Stack returns in the deferred function
+// that recovers: "name (package.Type)", names joined by "or" where several handlers of the type stand in the pipeline,
+// "removed handler (package.Type)" for one that had just left it, or "" when the panic was in none. It costs nothing
+// until then: it matches the names of the frames, innermost first, with the names that the compiler gives to the
+// methods of the handlers' types and to the function literals in them.
 func (p *Pipeline) HandlerIn(stack []byte) string {
 	frames := frameNames(stack)
 	self := symbolPath(reflect.TypeFor[Pipeline]().PkgPath()) + "."
@@ -120,7 +120,7 @@ func symbolPath(path string) string {
 	return b.String()
 }
 
-// isInbound tells whether a frame is a handler's method that only a pipeline calls.
+// isInbound reports whether a frame is a handler's method that only a pipeline calls.
 func isInbound(frame string) bool {
 	switch frame[strings.LastIndexByte(frame, '.')+1:] {
 	case "ChannelRead", "ChannelReadComplete", "ChannelActive", "ChannelInactive", "ChannelReadClosed", "ErrorCaught",

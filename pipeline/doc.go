@@ -8,10 +8,10 @@
 //	          .Write    │    └───────────┘   └───────────┘   └───────────┘  │
 //
 // Inbound events (what the socket does: active, read, read complete, read closed, inactive; and errors, events,
-// writability, shutdown) run from the head to the tail. Outbound operations (what handlers ask for: write, flush, close) run
-// from the tail to the head. Each goes straight to the next handler that has the interface for it; a handler passes it on
-// with the method of its Context of the same name, or it ends there. Resume runs from the tail to the head, so that what
-// was held back nearest to the application goes first.
+// writability, shutdown) run from the head to the tail. Outbound operations (what handlers ask for: write, flush,
+// close) run from the tail to the head. Each goes straight to the next handler that has the interface for it; a handler
+// passes it on with the method of its Context of the same name, or it ends there. Resume runs from the tail to the
+// head, so that what was held back nearest to the application goes first.
 //
 // # Handlers
 //
@@ -24,26 +24,26 @@
 // # Writing
 //
 // Write passes a message through the WriteHandlers before the Context. WriteBytes and Out append bytes: right into the
-// channel's queue where no WriteHandler stands before the Context, else to a buffer which goes through them as one message
-// with the next other operation of that Context or at the end of the turn, so that an encoder and, say, TLS before it see
-// one message and not twenty. Whatever is mixed, bytes leave in the order of the calls.
+// channel's queue where no WriteHandler stands before the Context, else to a buffer which goes through them as one
+// message with the next other operation of that Context or at the end of the turn, so that an encoder and, say, TLS
+// before it see one message and not twenty. Whatever is mixed, bytes leave in the order of the calls.
 //
 // Nobody needs to flush: the channel does at the end of each turn. A FlushHandler may hold that back.
 //
 // # Errors
 //
-// What an inbound method answers goes to the handler's own ErrorCaught, then to the ErrorHandlers behind it, until one
-// answers nil; at the tail the channel closes with the error as its cause. A handler whose ErrorCaught is running is passed
-// by: an error that comes up while an error is handled goes onward and never in circles. What an outbound method answers is
-// the caller's; where the caller is the end of the turn, it goes to the error handlers, beginning with the handler whose
-// bytes they were.
+// What an inbound method returns goes to the handler's own ErrorCaught, then to the ErrorHandlers behind it, until one
+// returns nil; at the tail the channel closes with the error as its cause. A handler whose ErrorCaught is running is
+// passed by: an error that comes up while an error is handled goes onward and never in circles. What an outbound method
+// returns is the caller's; where the caller is the end of the turn, it goes to the error handlers, beginning with the
+// handler whose bytes they were.
 //
 // # From inside an event
 //
-// Everything may be called from inside everything. Flush inside Write sends what has been queued. Close inside a read stops
-// the rest of the batch: Reading is false from then on. Write inside a Flushed callback is sent. A handler may remove
-// itself anywhere and still pass the event on. A Close that comes back to a CloseHandler whose Close is running passes it
-// by. Close on a closing channel does nothing; writes answer ErrClosed.
+// Everything may be called from inside everything. Flush inside Write sends what has been queued. Close inside a read
+// stops the rest of the batch: Reading is false from then on. Write inside a Flushed callback is sent. A handler may
+// remove itself anywhere and still pass the event on. A Close that comes back to a CloseHandler whose Close is running
+// passes it by. Close on a closing channel does nothing; writes return ErrClosed.
 //
 // # Cost
 //

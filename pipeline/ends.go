@@ -10,8 +10,8 @@ import (
 // what nobody handled ends here.
 type end struct{}
 
-const endKinds = kindRead | kindReadComplete | kindActive | kindInactive | kindReadClosed | kindEvent | kindWritability |
-	kindShutdown | kindWrite | kindFlush | kindClose
+const endKinds = kindRead | kindReadComplete | kindActive | kindInactive | kindReadClosed | kindEvent |
+	kindWritability | kindShutdown | kindWrite | kindFlush | kindClose
 
 func (end) Write(ctx *Context, msg any) error { return ctx.p.ch.Write(msg) }
 
@@ -90,8 +90,8 @@ func (p *Pipeline) uncaught(err error) {
 	p.ch.Close(err)
 }
 
-// unanswered is what becomes of a question to the handlers that came through to the tail: if it came while it was asked,
-// the asker learns it; if a handler passed it on later, the channel closes now, through the CloseHandlers.
+// unanswered is what becomes of a question to the handlers that came through to the tail: if it came while it was
+// asked, the asker learns it; if a handler passed it on later, the channel closes now, through the CloseHandlers.
 func (p *Pipeline) unanswered(firing, reached pipelineState) {
 	if p.state&firing != 0 {
 		p.state |= reached

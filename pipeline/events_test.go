@@ -26,7 +26,10 @@ func TestInboundRunsHeadToTailAndOutboundTailToHead(t *testing.T) {
 		{"read", func(p *pipeline.Pipeline) { p.FireRead("x") }, journal{"a:read x", "b:read x"}},
 		{"read complete", (*pipeline.Pipeline).FireReadComplete, journal{"a:read-complete", "b:read-complete"}},
 		{"read closed", func(p *pipeline.Pipeline) { p.FireReadClosed() }, journal{"a:read-closed", "b:read-closed"}},
-		{"error", func(p *pipeline.Pipeline) { p.FireError(errTest) }, journal{"a:error test error", "b:error test error"}},
+		{
+			"error", func(p *pipeline.Pipeline) { p.FireError(errTest) },
+			journal{"a:error test error", "b:error test error"},
+		},
 		{"event", func(p *pipeline.Pipeline) { p.FireEvent(7) }, journal{"a:event 7", "b:event 7"}},
 		{"writability", (*pipeline.Pipeline).FireWritabilityChanged, journal{"a:writable true", "b:writable true"}},
 		{"shutdown", func(p *pipeline.Pipeline) { p.FireShutdown() }, journal{"a:shutdown", "b:shutdown"}},
@@ -159,7 +162,10 @@ func TestReadClosedAndShutdownCloseWhereNobodyObjects(t *testing.T) {
 			onReadClosed
 			onShutdown
 		}{keep, keep}}, true, true},
-		{"passed on to one who keeps it", []any{tap{"a", &journal{}}, onReadClosed(keep), onShutdown(keep)}, true, true},
+		{
+			"passed on to one who keeps it",
+			[]any{tap{"a", &journal{}}, onReadClosed(keep), onShutdown(keep)}, true, true,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ch := newBare(c.handlers...)

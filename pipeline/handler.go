@@ -3,7 +3,8 @@ package pipeline
 import "time"
 
 // A handler is any value with at least one of the interfaces below. Which of them it has is found out once, when it is
-// added; an event goes straight to the next handler that has the interface for it. All methods run on the channel's loop.
+// added; an event goes straight to the next handler that has the interface for it. All methods run on the channel's
+// loop.
 //
 // An error that an inbound method returns goes to the handler's own ErrorCaught, if it has one, else to the next
 // ErrorHandler; at the tail the channel closes with that error as its cause. An error that an outbound method (Write,
@@ -62,10 +63,10 @@ type ResumeHandler interface {
 	ChannelResume(ctx *Context) error
 }
 
-// GrantHandler is asked how many bytes may be read when a receive is armed. The smallest answer wins. It must not change
+// GrantHandler is asked how many bytes may be read when a receive is armed. The smallest one wins. It must not change
 // the pipeline from inside.
 type GrantHandler interface {
-	// ReadGrant answers bytes, or 0 and after how long to ask again (retry <= 0: only after ctx.GrantChanged).
+	// ReadGrant returns bytes, or 0 and after how long to ask again (retry <= 0: only after ctx.GrantChanged).
 	ReadGrant(ctx *Context) (n int, retry time.Duration)
 }
 
@@ -96,9 +97,9 @@ type AddedHandler interface {
 	HandlerAdded(ctx *Context) error
 }
 
-// RemovedHandler learns that it left the pipeline; exactly once for each time it was added, also when HandlerAdded failed.
-// What it still holds it fires to its successor or writes to its predecessor: its Context still knows both; where it was
-// replaced, both are the new handler. Its error goes to the error handlers behind it.
+// RemovedHandler learns that it left the pipeline; exactly once for each time it was added, also when HandlerAdded
+// failed. What it still holds it fires to its successor or writes to its predecessor: its Context still knows both;
+// where it was replaced, both are the new handler. Its error goes to the error handlers behind it.
 type RemovedHandler interface {
 	HandlerRemoved(ctx *Context) error
 }

@@ -195,7 +195,9 @@ type bareChannel struct {
 var _ pipeline.Channel = (*bareChannel)(nil)
 
 func newBare(handlers ...any) *bareChannel {
-	c := &bareChannel{pool: buffer.NewPool(buffer.PoolConfig{}), tail: buffer.New(128 << 10), logger: slog.New(slog.DiscardHandler)}
+	c := &bareChannel{
+		pool: buffer.NewPool(buffer.PoolConfig{}), tail: buffer.New(128 << 10), logger: slog.New(slog.DiscardHandler),
+	}
 	c.pipe.Init(c)
 	for _, h := range handlers {
 		if err := c.pipe.AddLast("", h); err != nil {

@@ -1,7 +1,7 @@
 package pipeline
 
-// Pause stops reading until this Context resumes; other Contexts' reasons are theirs. It works at once, before the channel
-// is active too, and pausing twice is pausing once. A removed Context cannot pause.
+// Pause stops reading until this Context resumes; other Contexts' reasons are theirs. It works at once, before the
+// channel is active too, and pausing twice is pausing once. A removed Context cannot pause.
 func (c *Context) Pause() {
 	if c.state&stateRemoved != 0 {
 		return
@@ -14,8 +14,8 @@ func (c *Context) Pause() {
 	}
 }
 
-// Resume takes this Context's reason away. When it was the last, reading goes on from a loop task: ResumeHandlers first,
-// tail to head, then what the channel held back, then what comes in.
+// Resume takes this Context's reason away. When it was the last, reading goes on from a loop task: ResumeHandlers
+// first, tail to head, then what the channel held back, then what comes in.
 func (c *Context) Resume() {
 	if c.state&stateRemoved == 0 {
 		c.p.unpause(1 << c.index)
@@ -44,20 +44,21 @@ func (c *Context) GrantChanged() { c.p.ch.GrantChanged() }
 // Hold counts n bytes that the handler keeps on their way out as pending; negative n gives them back.
 func (c *Context) Hold(n int) { c.p.ch.Hold(n) }
 
-// Pending is the memory in bytes that is held for data on its way out. What WriteBytes and Out have gathered in this turn
-// for the WriteHandlers before this Context (up to 64 KiB a Context) is not yet in it.
+// Pending is the memory in bytes that is held for data on its way out. What WriteBytes and Out have gathered in this
+// turn for the WriteHandlers before this Context (up to 64 KiB a Context) is not yet in it.
 func (c *Context) Pending() int { return c.p.ch.Pending() }
 
-// Outgoing tells writes apart from what becomes of them: it grows by each byte that is written, posted by a Ref or held,
-// whereas Pending also changes as bytes move on, into blocks and out. It may count from anew where nothing is queued.
+// Outgoing tells writes apart from what becomes of them: it grows by each byte that is written, posted by a Ref or
+// held, whereas Pending also changes as bytes move on, into blocks and out. It may count from anew where nothing is
+// queued.
 func (c *Context) Outgoing() uint64 { return c.p.ch.Outgoing() }
 
-// Writable tells whether pending is below the channel's watermarks and no Context says otherwise.
+// Writable reports whether pending is below the channel's watermarks and no Context says otherwise.
 func (c *Context) Writable() bool { return c.p.Writable() }
 
-// SetWritable is this Context's say: with false, Writable is false whatever the others say. A change of the whole reaches
-// the WritabilityHandlers at the end of the turn, also when it was undone by then: somebody may have looked in between. A
-// removed Context has no say.
+// SetWritable is this Context's say: with false, Writable is false whatever the others say. A change of the whole
+// reaches the WritabilityHandlers at the end of the turn, also when it was undone by then: somebody may have looked in
+// between. A removed Context has no say.
 func (c *Context) SetWritable(writable bool) {
 	if c.state&stateRemoved != 0 {
 		return

@@ -120,7 +120,8 @@ func TestFireResumeRunsTailToHeadAndStops(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			var log journal
 			c.b.log, c.b.name, c.c.log, c.c.name = &log, "b", &log, "c"
-			ch := pipelinetest.NewConfig(t, pipelinetest.Config{Manual: true}, &holder{log: &log, name: "a"}, c.b, pass{}, c.c)
+			a := &holder{log: &log, name: "a"}
+			ch := pipelinetest.NewConfig(t, pipelinetest.Config{Manual: true}, a, c.b, pass{}, c.c)
 			assert.Equal(t, c.done, ch.Pipeline().FireResume())
 			assert.Equal(t, c.calls, log)
 			ch.TakeError()

@@ -57,7 +57,7 @@ func (h *member) HandlerRemoved(*pipeline.Context) error {
 	return nil
 }
 
-// handler answers a value that has exactly the interfaces of kinds.
+// handler returns a value that has exactly the interfaces of kinds.
 func (h *member) handler() any {
 	read := onRead(func(ctx *pipeline.Context, msg any) error {
 		h.m.visit("read", h)
@@ -302,7 +302,8 @@ func (m *model) from(h *member, tail bool) *pipeline.Context {
 	return m.headContext()
 }
 
-// headContext is the Context before all handlers, which only Pipeline's methods use: that of a handler put there will do.
+// headContext is the Context before all handlers, which only Pipeline's methods use: that of a handler put there will
+// do.
 func (m *model) headContext() *pipeline.Context {
 	first := onRemoved(func(*pipeline.Context) error { return nil })
 	require.NoError(m.t, m.ch.pipe.AddFirst("first", first))

@@ -16,10 +16,11 @@ const (
 	outsAtOnce = 64 // open outputs written through in a row before the loop gets its turn again
 )
 
-// Write writes msg through the WriteHandlers before this Context into the channel's queue. It borrows msg until return: a
+// Write writes msg through the WriteHandlers before this Context into the channel's queue. It borrows msg until return:
+// a
 // *buffer.Buf is retained by whoever keeps it, the caller keeps its own reference, also on error. A []byte or string is
-// copied (use WriteBytes: a []byte in an any costs an allocation), a *FileRegion is sent by the kernel. ErrClosed when the
-// channel is closing.
+// copied (use WriteBytes: a []byte in an any costs an allocation), a *FileRegion is sent by the kernel. ErrClosed when
+// the channel is closing.
 func (c *Context) Write(msg any) error {
 	p := c.p
 	if len(p.outs) != 0 {
@@ -48,9 +49,9 @@ func (c *Context) writeThrough(msg any) error {
 }
 
 // WriteBytes copies the pieces, in order, into the channel's queue or, where a WriteHandler stands before this Context,
-// into a buffer that goes through the WriteHandlers as one message: with this Context's next Write, Flush, CloseWrite or
-// Close, at the end of the turn, or when it has 64 KiB. It borrows b until return. ErrClosed when the channel is closing;
-// of pieces above 64 KiB in all, some may be queued then.
+// into a buffer that goes through the WriteHandlers as one message: with this Context's next Write, Flush, CloseWrite
+// or Close, at the end of the turn, or when it has 64 KiB. It borrows b until return. ErrClosed when the channel is
+// closing; of pieces above 64 KiB in all, some may be queued then.
 func (c *Context) WriteBytes(b ...[]byte) error {
 	n := 0
 	for _, piece := range b {
@@ -112,8 +113,8 @@ func (p *Pipeline) queue(b [][]byte) error {
 }
 
 // Out is the buffer that WriteBytes copies into: an encoder appends to it and is done. It may already hold bytes; they
-// are to be left alone. It is valid until the next call of any method of this package or the channel. When the channel is
-// closing, what is appended is thrown away.
+// are to be left alone. It is valid until the next call of any method of this package or the channel. When the channel
+// is closing, what is appended is thrown away.
 func (c *Context) Out() *buffer.Buf {
 	p := c.p
 	if c.prevWrite == &p.end && len(p.outs) == 0 {
@@ -156,8 +157,8 @@ func (c *Context) Flush() error {
 	return f.handler.(FlushHandler).Flush(f)
 }
 
-// Flushed calls fn exactly once, from the loop: with nil when the kernel has taken everything that was queued until now, or
-// with the error that prevented it.
+// Flushed calls fn exactly once, from the loop: with nil when the kernel has taken everything that was queued until
+// now, or with the error that prevented it.
 func (c *Context) Flushed(fn func(error)) {
 	p := c.p
 	failed := p.settleAll(c)
@@ -187,7 +188,7 @@ func (c *Context) CloseWrite() error {
 }
 
 // Close closes the channel in an orderly way, through the CloseHandlers before this Context: what is queued is sent. It
-// answers their error. Closing what is closing already does nothing and answers nil.
+// returns their error. Closing what is closing already does nothing and returns nil.
 func (c *Context) Close() error {
 	p := c.p
 	if !p.Open() {
@@ -212,11 +213,11 @@ func (c *Context) Abort(cause error) {
 }
 
 // FlushOuts writes what Contexts have appended through the WriteHandlers before them. An error is treated like one that
-// the handler which appended had returned. It answers false, and makes the channel Dirty again, when so much is appended
-// meanwhile (by error handlers, say) that the loop should get its turn in between. It is for the channel, at the end of a
-// turn in which it was made Dirty.
+// the handler which appended had returned. It returns false, and makes the channel Dirty again, when so much is
+// appended meanwhile (by error handlers, say) that the loop should get its turn in between. It is for the channel, at
+// the end of a turn in which it was made Dirty.
 func (p *Pipeline) FlushOuts() bool {
-	_ = p.settleAll(nil) // errors of a Context's own output are only answered to that Context
+	_ = p.settleAll(nil) // errors of a Context's own output are only returned to that Context
 	if len(p.outs) == 0 || p.flight != noFlight {
 		return true
 	}
@@ -224,8 +225,8 @@ func (p *Pipeline) FlushOuts() bool {
 	return false
 }
 
-// settleAll writes everything through that may be, oldest first, and at least what is c's. An error of c's own output is
-// answered.
+// settleAll writes everything through that may be, oldest first, and at least what is c's. An error of c's own output
+// is returned.
 func (p *Pipeline) settleAll(c *Context) (failed error) {
 	for i := 0; i < outsAtOnce && len(p.outs) > 0 && p.outs[0].age <= p.flight; i++ {
 		o := p.outs[0].ctx
@@ -244,7 +245,7 @@ func (p *Pipeline) settleAll(c *Context) (failed error) {
 }
 
 // settle writes through what must come before something that c writes now: c's own open output and that of Contexts
-// behind c, oldest first. An error of c's own is answered.
+// behind c, oldest first. An error of c's own is returned.
 func (p *Pipeline) settle(c *Context) error {
 	p.settleBehind(c)
 	if i := p.outOf(c); i >= 0 {
@@ -298,7 +299,7 @@ func (p *Pipeline) outOf(c *Context) int {
 	return -1
 }
 
-// openOut answers c's open output with room for n bytes. It stays p's.
+// openOut returns c's open output with room for n bytes. It stays p's.
 func (p *Pipeline) openOut(c *Context, n int) *buffer.Buf {
 	if i := p.outOf(c); i >= 0 {
 		b := p.outs[i].buf

@@ -22,7 +22,7 @@ func (w wrap) Write(ctx *pipeline.Context, msg any) error {
 	return ctx.WriteBytes([]byte(w[:1]), []byte(text(msg)), []byte(w[1:]))
 }
 
-// chainOf answers a channel whose handler "app" has these before it.
+// chainOf returns a channel whose handler "app" has these before it.
 func chainOf(t *testing.T, before ...any) (*pipelinetest.Channel, *pipeline.Context) {
 	ch := pipelinetest.New(t, append(before, pipelinetest.Named("app", &sink{}))...)
 	return ch, ch.Context("app")
@@ -53,7 +53,10 @@ func TestWriteOnClosedChannelLeavesOwnershipAlone(t *testing.T) {
 			b.AppendString("x")
 			ch.Do(func() {
 				app.Abort(errTest)
-				for _, err := range []error{app.Write(b), app.WriteBytes([]byte("x")), app.WriteBytes(), app.Flush(), app.CloseWrite()} {
+				errs := []error{
+					app.Write(b), app.WriteBytes([]byte("x")), app.WriteBytes(), app.Flush(), app.CloseWrite(),
+				}
+				for _, err := range errs {
 					assert.ErrorIs(t, err, pipeline.ErrClosed)
 					assert.ErrorIs(t, err, errTest, "and says why")
 				}
@@ -112,14 +115,15 @@ func TestOpenOutputGoesBeforeWhatComesAfterIt(t *testing.T) {
 }
 
 func TestOutputOfSeveralContextsKeepsItsOrder(t *testing.T) {
-	// Whoever writes, in whatever way: the bytes leave in the order of the calls, also past encoders that gather output of
-	// their own. The one named r has left the pipeline already.
+	// Whoever writes, in whatever way: the bytes leave in the order of the calls, also past encoders that gather output
+	// of their own. The one named r has left the pipeline already.
 	names := []string{"a", "b", "c", "d", "e", "r"}
 	strip := strings.NewReplacer("(", "", ")", "", "[", "", "]", "")
 	for seed := range uint64(3000) {
 		rnd := rand.New(rand.NewPCG(seed, 2))
 		ch := pipelinetest.New(t, pipelinetest.Named("a", &sink{}), wrap("()"), pipelinetest.Named("b", wrap("[]")),
-			pipelinetest.Named("c", wrap("()")), pipelinetest.Named("r", &sink{}), pipelinetest.Named("d", &sink{}), pass{},
+			pipelinetest.Named("c", wrap("()")), pipelinetest.Named("r", &sink{}),
+			pipelinetest.Named("d", &sink{}), pass{},
 			pipelinetest.Named("e", &sink{}))
 		contexts := map[string]*pipeline.Context{}
 		for _, name := range names {

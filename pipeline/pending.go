@@ -15,10 +15,10 @@ type pendingWatch struct {
 	fn              func(ctx *Context, pendingBytes int) error
 }
 
-// WatchPending makes the end of each turn that finds Pending at or below atMost, or at or above atLeast, call fn, from the
-// loop and never from inside a Write, until this Context watches for something else: it has one watch. -1 and math.MaxInt
-// are marks that are never reached, and a nil fn ends the watch. Between the marks it costs nothing. An error of fn is
-// treated like one of an inbound method. The watch ends with the Context and when the channel closes.
+// WatchPending makes the end of each turn that finds Pending at or below atMost, or at or above atLeast, call fn, from
+// the loop and never from inside a Write, until this Context watches for something else: it has one watch. -1 and
+// math.MaxInt are marks that are never reached, and a nil fn ends the watch. Between the marks it costs nothing. An
+// error of fn is treated like one of an inbound method. The watch ends with the Context and when the channel closes.
 func (c *Context) WatchPending(atMost, atLeast int, fn func(ctx *Context, pendingBytes int) error) {
 	p := c.p
 	if c.state&stateRemoved != 0 {
@@ -57,7 +57,7 @@ func (w *pendingWatches) set(new pendingWatch) {
 	}
 }
 
-// WatchesPending tells whether FirePending of n would call anybody. It is for the channel.
+// WatchesPending reports whether FirePending of n would call anybody. It is for the channel.
 func (p *Pipeline) WatchesPending(n int) bool {
 	return p.watch != nil && (n <= p.watch.atMost || n >= p.watch.atLeast)
 }

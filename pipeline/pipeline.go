@@ -108,14 +108,14 @@ func (p *Pipeline) FireRead(msg any) { p.end.FireRead(msg) }
 // FireReadComplete tells the handlers that a batch of reads is over.
 func (p *Pipeline) FireReadComplete() { p.end.FireReadComplete() }
 
-// FireReadClosed tells the handlers that the peer has finished sending. It answers false when it came through to the tail:
-// the channel then sends what is queued and closes. A handler that keeps the event and passes it on later closes the
-// channel by that, where no other handler stands in the way. It is for the channel.
+// FireReadClosed tells the handlers that the peer has finished sending. It returns false when it came through to the
+// tail: the channel then sends what is queued and closes. A handler that keeps the event and passes it on later closes
+// the channel by that, where no other handler stands in the way. It is for the channel.
 func (p *Pipeline) FireReadClosed() bool {
 	return p.ask((*Context).FireReadClosed, firingReadClosed, reachedReadClosed)
 }
 
-// FireShutdown tells the handlers that the server wants to stop. It answers false when it came through to the tail: the
+// FireShutdown tells the handlers that the server wants to stop. It returns false when it came through to the tail: the
 // channel is then closed in an orderly way. It is for the channel.
 func (p *Pipeline) FireShutdown() bool {
 	return p.ask((*Context).FireShutdown, firingShutdown, reachedShutdown)
@@ -159,17 +159,17 @@ func (p *Pipeline) FireFlush() {
 	}
 }
 
-// HasFlushHandlers tells whether FireFlush does anything but call Channel.Flush.
+// HasFlushHandlers reports whether FireFlush does anything but call Channel.Flush.
 func (p *Pipeline) HasFlushHandlers() bool { return p.kinds&kindFlush != 0 }
 
 // Reading is false while any Context pauses reading.
 func (p *Pipeline) Reading() bool { return p.paused == 0 }
 
-// Writable tells whether the channel is writable and no Context says otherwise.
+// Writable reports whether the channel is writable and no Context says otherwise.
 func (p *Pipeline) Writable() bool { return p.unwritable == 0 && p.ch.Writable() }
 
-// FireResume lets the ResumeHandlers go on, tail to head. It answers false when one of them paused reading again or closed
-// the channel; the rest then wait for the next resume. It is for the channel, from a loop task.
+// FireResume lets the ResumeHandlers go on, tail to head. It returns false when one of them paused reading again or
+// closed the channel; the rest then wait for the next resume. It is for the channel, from a loop task.
 func (p *Pipeline) FireResume() bool {
 	for c := p.end.prev; ; c = c.prev {
 		if p.paused != 0 || !p.Open() {
@@ -187,10 +187,10 @@ func (p *Pipeline) FireResume() bool {
 	}
 }
 
-// ReadGrant asks the GrantHandlers, head to tail, how many bytes may be read. The smallest answer wins, DefaultGrant where
-// nobody is asked; negative answers count as zero. With a grant of zero, retry is the shortest positive wait that one of
-// those who answered zero gave, or zero when none did: then only GrantChanged makes it worth asking again. It is for the
-// channel.
+// ReadGrant asks the GrantHandlers, head to tail, how many bytes may be read. The smallest one wins, DefaultGrant where
+// nobody is asked; negative ones count as zero. With a grant of zero, retry is the shortest positive wait that one of
+// those who returned zero gave, or zero when none did: then only GrantChanged makes it worth asking again. It is for
+// the channel.
 func (p *Pipeline) ReadGrant() (n int, retry time.Duration) {
 	if p.kinds&kindGrant == 0 {
 		return DefaultGrant, 0

@@ -83,7 +83,8 @@ func TestCloseThatComesBackToItsHandlerPassesItBy(t *testing.T) {
 
 func TestCloseHandlerMayCloseLater(t *testing.T) {
 	calls := 0
-	ch := pipelinetest.New(t, pipelinetest.Named("late", onClose(func(*pipeline.Context) error { calls++; return nil })))
+	late := onClose(func(*pipeline.Context) error { calls++; return nil })
+	ch := pipelinetest.New(t, pipelinetest.Named("late", late))
 	ch.Close()
 	assert.True(t, ch.Open())
 	ch.Close()
