@@ -52,7 +52,7 @@ func (h *handles) add(tag uint64, ref pipeline.Ref) {
 	h.refs = append(h.refs, ref)
 }
 
-// any answers a handle: every other one of the newest, which may be open.
+// any returns a handle: every other one of the newest, which may be open.
 func (h *handles) any() (tag uint64, ref pipeline.Ref) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -68,7 +68,7 @@ func serveDenied(t *testing.T, how string) {
 		require.NoError(t, sys.DenyCalls(syscall.ENOSYS, calls...))
 	}
 	var text bytes.Buffer
-	srv := &weir.Server{Loops: 2, Init: only(func() any { return echo{} }), Logger: slog.New(slog.NewTextHandler(&text, nil))}
+	srv := &weir.Server{Loops: 2, Init: initEcho, Logger: slog.New(slog.NewTextHandler(&text, nil))}
 	at, err := srv.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	c := connect(t, "tcp", at.String())

@@ -31,7 +31,7 @@ func (c collector) ChannelRead(_ *pipeline.Context, msg any) error {
 	return nil
 }
 
-// dialer answers a Dialer of one transport, running, that is closed when the test ends.
+// dialer returns a Dialer of one transport, running, that is closed when the test ends.
 func dialer(t *testing.T, kind weir.Kind) *weir.Dialer {
 	return startDialer(t, &weir.Dialer{Transport: kind})
 }
@@ -133,7 +133,7 @@ func TestDialTellsARefusal(t *testing.T) {
 	})
 }
 
-// full answers the address of a listener whose queue is full: connecting to it hangs.
+// full returns the address of a listener whose queue is full: connecting to it hangs.
 func full(t *testing.T) string {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
@@ -329,7 +329,7 @@ func TestADialThatWouldWaitOnALoopAnswersInsteadOfDeadlocking(t *testing.T) {
 		c := connect(t, "tcp", startTCP(t, srv))
 		_, err := io.WriteString(c, "x")
 		require.NoError(t, err)
-		require.ErrorIs(t, receive(t, answers, "Dial's answer"), pipeline.ErrWouldDeadlock)
+		require.ErrorIs(t, receive(t, answers, "Dial's result"), pipeline.ErrWouldDeadlock)
 	})
 }
 

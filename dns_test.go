@@ -19,7 +19,8 @@ import (
 	"github.com/weirnet/weir/internal/testenv"
 )
 
-// resolver answers a net.Resolver for which every name has these addresses. It asks a name server of its own on loopback.
+// resolver returns a net.Resolver for which every name has these addresses. It asks a name server of its own on
+// loopback.
 func resolver(t *testing.T, ips ...string) *net.Resolver {
 	server, err := net.ListenPacket("udp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -40,8 +41,8 @@ func resolver(t *testing.T, ips ...string) *net.Resolver {
 	}}
 }
 
-// reply answers a query for A records (RFC 1035, 4.1): the header, the question, and an answer for each address. Queries
-// of other types have an empty answer.
+// reply is the response to a query for A records (RFC 1035, 4.1): the header, the question, and a record for each
+// address. Queries of other types get an empty response.
 func reply(query []byte, ips []string) []byte {
 	end := 12
 	for end < len(query) && query[end] != 0 { // the labels of the name

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// quietTurns is how many turns in a row must bring no new connection before a listener is closed; a turn may hand out
-	// what an earlier one has found, so one is not enough.
+	// quietTurns is how many turns in a row must bring no new connection before a listener is closed; a turn may hand
+	// out what an earlier one has found, so one is not enough.
 	quietTurns = 4
 	// sweepTurns and sweepTime bound that: under a steady stream of connections there is no quiet turn.
 	sweepTurns = 256
@@ -21,7 +21,7 @@ const (
 	tellPerTurn = 256
 )
 
-// drain is an agent's orderly end. It belongs to the loop.
+// drain is a worker's orderly end. It belongs to the loop.
 //
 // First accepting goes on until the kernel's queues are empty: closing a listener resets what waits in them. Then the
 // listeners are closed. Then each channel is told, and when the last has closed, done is called.
@@ -41,29 +41,29 @@ type drain struct {
 }
 
 // drainAccepted ends listening and the accepted channels.
-func (a *agent) drainAccepted(done func()) {
-	d := &a.drain
-	if a.gone {
+func (w *worker) drainAccepted(done func()) {
+	d := &w.drain
+	if w.gone {
 		return
 	}
 	d.begun, d.of, d.done = true, fromAccept, done
-	d.timer = a.loop.NewTimer(a, func() { d.step() })
-	if len(a.listeners) == 0 {
-		a.tell()
+	d.timer = w.loop.NewTimer(w, func() { d.step() })
+	if len(w.listeners) == 0 {
+		w.tell()
 		return
 	}
-	d.seen, d.until = a.accepted.Load(), a.loop.Now()+sweepTime
-	d.next(a.sweep)
+	d.seen, d.until = w.accepted.Load(), w.loop.Now()+sweepTime
+	d.next(w.sweep)
 }
 
 // drainDialed ends the dialed channels.
-func (a *agent) drainDialed(done func()) {
-	d := &a.drain
-	if a.gone {
+func (w *worker) drainDialed(done func()) {
+	d := &w.drain
+	if w.gone {
 		return
 	}
 	d.of, d.done = fromDial, done
-	a.tell()
+	w.tell()
 }
 
 // next makes step run in the next turn, after its completions.
@@ -80,40 +80,40 @@ func (d *drain) stop() {
 }
 
 // sweep looks whether the last turn has accepted anything.
-func (a *agent) sweep() {
-	d := &a.drain
+func (w *worker) sweep() {
+	d := &w.drain
 	d.turns++
 	d.quiet++
-	if n := a.accepted.Load(); n != d.seen {
+	if n := w.accepted.Load(); n != d.seen {
 		d.seen, d.quiet = n, 0
 	}
-	if d.quiet < quietTurns && d.turns < sweepTurns && a.loop.Now() < d.until {
-		d.next(a.sweep)
+	if d.quiet < quietTurns && d.turns < sweepTurns && w.loop.Now() < d.until {
+		d.next(w.sweep)
 		return
 	}
-	d.closing = len(a.listeners)
-	for _, ln := range a.listeners {
+	d.closing = len(w.listeners)
+	for _, ln := range w.listeners {
 		ln.Close(func() {
-			if d.closing--; d.closing == 0 && !a.gone {
-				a.tell()
+			if d.closing--; d.closing == 0 && !w.gone {
+				w.tell()
 			}
 		})
 	}
-	a.listeners = nil
+	w.listeners = nil
 	if d.closing == 0 { // a Listen that could not be had on all loops has taken its own back
-		a.tell()
+		w.tell()
 	}
 }
 
 // tell tells all channels of the origin to shut down, beginning with the next turn.
-func (a *agent) tell() {
-	d := &a.drain
-	d.todo = slices.Clone(a.channels[d.of].list)
-	d.next(a.tellSome)
+func (w *worker) tell() {
+	d := &w.drain
+	d.todo = slices.Clone(w.channels[d.of].list)
+	d.next(w.tellSome)
 }
 
-func (a *agent) tellSome() {
-	d := &a.drain
+func (w *worker) tellSome() {
+	d := &w.drain
 	for range tellPerTurn {
 		if len(d.todo) == 0 {
 			break
@@ -121,31 +121,31 @@ func (a *agent) tellSome() {
 		c := d.todo[0]
 		d.todo[0] = nil
 		d.todo = d.todo[1:]
-		a.shutDown(c)
+		w.shutDown(c)
 	}
 	if len(d.todo) > 0 {
-		d.next(a.tellSome)
+		d.next(w.tellSome)
 		return
 	}
 	d.todo = nil
 	d.waiting = true
-	a.drain.channelLeft(a)
+	w.drain.channelLeft(w)
 }
 
 // channelLeft is called whenever a channel has closed.
-func (d *drain) channelLeft(a *agent) {
-	if d.waiting && len(a.channels[d.of].list) == 0 {
+func (d *drain) channelLeft(w *worker) {
+	if d.waiting && len(w.channels[d.of].list) == 0 {
 		d.waiting = false
 		d.done()
 	}
 }
 
 // shutDown tells one channel. A handler that panics here closes its own channel, as anywhere else.
-func (a *agent) shutDown(c *channel.Channel) {
+func (w *worker) shutDown(c *channel.Channel) {
 	defer func() {
 		if v := recover(); v != nil {
-			a.loop.Logger().Error("weir: handler panicked in ChannelShutdown, channel closed", "panic", v, "channel", c.ID(),
-				"stack", string(debug.Stack()))
+			w.loop.Logger().Error("weir: handler panicked in ChannelShutdown, channel closed",
+				"panic", v, "channel", c.ID(), "stack", string(debug.Stack()))
 			c.Abort(fmt.Errorf("%w: in ChannelShutdown: %v", channel.ErrPanic, v))
 		}
 	}()

@@ -2,7 +2,6 @@ package weir
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -13,12 +12,6 @@ import (
 	"github.com/weirnet/weir/loop"
 	"github.com/weirnet/weir/transport"
 )
-
-// opener makes one kind of transport, on the loop's thread.
-type opener struct {
-	kind Kind
-	open func(raw bool) (transport.Transport, error)
-}
 
 // engineConfig is what a Server's and a Dialer's loops have in common.
 type engineConfig struct {
@@ -31,15 +24,15 @@ type engineConfig struct {
 	openers       []opener
 }
 
-// engine is the loops of a Server or a Dialer, with an agent on each. Any goroutine may call its methods.
+// engine is the loops of a Server or a Dialer, with a worker on each. Any goroutine may call its methods.
 //
 //	running ──drain──▶ draining ──┐
 //	   └──────────────────stop────┴──▶ stopping ──▶ done
 type engine struct {
 	// Set in startEngine, then immutable.
-	group  *loop.Group
-	agents []*agent
-	done   chan struct{} // closed when all loops are gone
+	group   *loop.Group
+	workers []*worker
+	done    chan struct{} // closed when all loops are gone
 
 	err error // why a loop has failed; valid once done is closed
 
@@ -47,9 +40,9 @@ type engine struct {
 	drained   atomic.Bool // the loops were stopped because no channel was left
 }
 
-// startEngine starts the loops and answers when all transports are open and all agents at work. The caller joins.
+// startEngine starts the loops and returns when all transports are open and all workers at work. The caller joins.
 func startEngine(cfg engineConfig) (*engine, error) {
-	choice, err := newChoice(cfg)
+	openers, err := newFallback(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -57,12 +50,12 @@ func startEngine(cfg engineConfig) (*engine, error) {
 	if n == 0 {
 		n = defaultLoops()
 	}
-	e := &engine{done: make(chan struct{}), agents: make([]*agent, n)}
+	e := &engine{done: make(chan struct{}), workers: make([]*worker, n)}
 	e.group, err = loop.NewGroup(n, func(i int) loop.Config {
-		a := &agent{engine: e, index: i}
-		e.agents[i] = a
+		w := &worker{engine: e, index: i}
+		e.workers[i] = w
 		c := loop.Config{
-			Open:          func(raw bool) (transport.Transport, error) { return choice.open(raw, a) },
+			Open:          func(raw bool) (transport.Transport, error) { return openers.open(raw, w) },
 			Logger:        cfg.logger,
 			MaxTasks:      cfg.maxTasks,
 			WatchdogAfter: cfg.watchdogAfter,
@@ -75,14 +68,14 @@ func startEngine(cfg engineConfig) (*engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("weir: %w", err)
 	}
-	for i, a := range e.agents {
-		a.init(e.group.Loop(i))
+	for i, w := range e.workers {
+		w.init(e.group.Loop(i))
 	}
 	if err := e.group.Start(); err != nil {
 		return nil, fmt.Errorf("weir: start: %w", err)
 	}
-	for _, a := range e.agents {
-		if err := a.call(context.Background(), a.begin); err != nil {
+	for _, w := range e.workers {
+		if err := w.call(context.Background(), w.begin); err != nil {
 			e.stop()
 			e.join()
 			return nil, fmt.Errorf("weir: start: %w", err)
@@ -97,11 +90,11 @@ func (e *engine) join() {
 	close(e.done)
 }
 
-// onThread tells whether the caller runs on the thread of one of the loops, where waiting for them would never end.
+// onThread reports whether the caller runs on the thread of one of the loops, where waiting for them would never end.
 func (e *engine) onThread() bool { return e.group.Loop(0).OnThread() }
 
-// nextAgent answers the agents in turn, without those whose loop is gone as long as there are others.
-func (e *engine) nextAgent() *agent { return e.agents[e.group.Next().Index()] }
+// nextWorker returns the workers in turn, without those whose loop is gone as long as there are others.
+func (e *engine) nextWorker() *worker { return e.workers[e.group.Next().Index()] }
 
 // stop aborts everything. It does not wait.
 func (e *engine) stop() { e.group.Stop() }
@@ -112,7 +105,7 @@ func (e *engine) drain() {
 		// A goroutine of its own, because of several calls of Shutdown none owns the drain.
 		go func() {
 			// What was accepted goes first: it may need the connections that its handlers have dialed.
-			if e.each((*agent).drainAccepted) && e.each((*agent).drainDialed) {
+			if e.each((*worker).drainAccepted) && e.each((*worker).drainDialed) {
 				e.drained.Store(true)
 			}
 			e.stop()
@@ -120,14 +113,14 @@ func (e *engine) drain() {
 	})
 }
 
-// each runs a step of the drain on every loop and answers when the last has called done; false when the loops went
+// each runs a step of the drain on every loop and returns when the last has called done; false when the loops went
 // away before.
-func (e *engine) each(step func(a *agent, done func())) bool {
-	finished := make(chan struct{}, len(e.agents))
-	for _, a := range e.agents {
-		a.do(func() { step(a, func() { finished <- struct{}{} }) })
+func (e *engine) each(step func(w *worker, done func())) bool {
+	finished := make(chan struct{}, len(e.workers))
+	for _, w := range e.workers {
+		w.do(func() { step(w, func() { finished <- struct{}{} }) })
 	}
-	for range e.agents {
+	for range e.workers {
 		select {
 		case <-finished:
 		case <-e.done:
@@ -137,7 +130,7 @@ func (e *engine) each(step func(a *agent, done func())) bool {
 	return true
 }
 
-// shutdown drains, and aborts what is left when ctx is done. It answers nil, the error of ctx, the error of a loop that
+// shutdown drains, and aborts what is left when ctx is done. It returns nil, the error of ctx, the error of a loop that
 // has failed, or, when somebody else stopped the loops, ErrServerClosed.
 func (e *engine) shutdown(ctx context.Context) error {
 	e.drain()
@@ -157,53 +150,4 @@ func (e *engine) shutdown(ctx context.Context) error {
 		return fmt.Errorf("weir: shutdown: connections were aborted: %w", ErrServerClosed)
 	}
 	return nil
-}
-
-// choice opens the transports of one engine.
-type choice struct {
-	openers  []opener // tried in turn; the last one's error counts
-	logger   *slog.Logger
-	fallback sync.Once
-}
-
-func newChoice(cfg engineConfig) (*choice, error) {
-	c := &choice{logger: cfg.logger}
-	if c.logger == nil {
-		c.logger = slog.Default()
-	}
-	switch cfg.kind {
-	case "", Auto:
-		c.openers = cfg.openers
-	case Epoll, Uring:
-		for _, o := range cfg.openers {
-			if o.kind == cfg.kind {
-				c.openers = []opener{o}
-			}
-		}
-	default:
-		return nil, fmt.Errorf("%w: Transport %q is not %q, %q or %q", ErrConfig, cfg.kind, Auto, Uring, Epoll)
-	}
-	if len(c.openers) == 0 {
-		return nil, fmt.Errorf("weir: transport %q: %w on this system", cfg.kind, transport.ErrNotSupported)
-	}
-	return c, nil
-}
-
-// open runs on the loop's thread.
-func (c *choice) open(raw bool, a *agent) (transport.Transport, error) {
-	var failed []error
-	for _, o := range c.openers {
-		tr, err := o.open(raw)
-		if err == nil {
-			a.kind = o.kind
-			if len(failed) > 0 {
-				c.fallback.Do(func() {
-					c.logger.Warn("weir: transport falls back", "to", o.kind, "reason", errors.Join(failed...))
-				})
-			}
-			return tr, nil
-		}
-		failed = append(failed, fmt.Errorf("%s: %w", o.kind, err))
-	}
-	return nil, errors.Join(failed...)
 }

@@ -32,8 +32,8 @@ import (
 // patience bounds every wait of these tests. Nothing is expected to take long; a shared machine may.
 const patience = 30 * time.Second
 
-// TestMain runs the tests and then checks that no goroutine and no descriptor is left. The binary is also the child process
-// of some tests.
+// TestMain runs the tests and then checks that no goroutine and no descriptor is left. The binary is also the child
+// process of some tests.
 func TestMain(m *testing.M) {
 	if role := os.Getenv("WEIR_TEST_CHILD"); role != "" {
 		os.Exit(child(role))
@@ -91,8 +91,8 @@ func needTransport(t testing.TB, kind weir.Kind) {
 	require.NoError(t, probe.Close())
 }
 
-// ready starts the loops that d uses. A plain user may have memory for few rings, and the kernel gives that of closed ones
-// back a while later (io_uring_setup(2), RLIMIT_MEMLOCK): it is worth to wait.
+// ready starts the loops that d uses. A plain user may have memory for few rings, and the kernel gives that of closed
+// ones back a while later (io_uring_setup(2), RLIMIT_MEMLOCK): it is worth to wait.
 func ready(d *weir.Dialer) error {
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		// The loops are started first, and then there is no such network.
@@ -145,7 +145,7 @@ func (b *logbook) Write(p []byte) (int, error) {
 
 func (b *logbook) logger() *slog.Logger { return slog.New(slog.NewTextHandler(b, nil)) }
 
-// lines answers the lines that contain what.
+// lines returns the lines that contain what.
 func (b *logbook) lines(what string) []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -158,7 +158,7 @@ func (b *logbook) lines(what string) []string {
 	return found
 }
 
-// only answers an Init that adds one handler per connection.
+// only returns an Init that adds one handler per connection.
 func only(handler func() any) func(*pipeline.Pipeline) error {
 	return func(p *pipeline.Pipeline) error { return p.AddLast("", handler()) }
 }
@@ -214,7 +214,7 @@ func eventually(t testing.TB, ok func() bool, what string, args ...any) {
 	}
 }
 
-// free tells whether nobody listens on a TCP address.
+// free reports whether nobody listens on a TCP address.
 func free(address string) bool {
 	l, err := net.Listen("tcp", address)
 	if err == nil {
@@ -235,7 +235,7 @@ func receive[T any](t testing.TB, ch <-chan T, what string) T {
 	}
 }
 
-// all runs n functions at once and answers their errors, joined.
+// all runs n functions at once and returns their errors, joined.
 func all(n int, fn func(i int) error) error {
 	errs := make([]error, n)
 	var wg sync.WaitGroup
@@ -274,7 +274,7 @@ func compare(got, want io.Reader) error {
 	}
 }
 
-// socketPath answers a path for a Unix socket: short, because sun_path is.
+// socketPath returns a path for a Unix socket: short, because sun_path is.
 func socketPath(t testing.TB) string {
 	dir, err := os.MkdirTemp("", "weir")
 	require.NoError(t, err)
@@ -285,7 +285,7 @@ func socketPath(t testing.TB) string {
 // sleepABit leaves the processor to others.
 func sleepABit() { time.Sleep(100 * time.Microsecond) }
 
-// closing answers a context for Shutdown and closes the clients meanwhile: a channel waits for its peer.
+// closing returns a context for Shutdown and closes the clients meanwhile: a channel waits for its peer.
 func closing(t testing.TB, clients []net.Conn) context.Context {
 	for _, c := range clients {
 		c.Close()

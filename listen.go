@@ -16,17 +16,17 @@ import (
 	"github.com/weirnet/weir/transport"
 )
 
-// Listen listens on address, beside other listeners, and serves what connects; it answers the address, with the port that
-// the kernel has chosen when it was 0. Errors of the configuration come before anything is started. ErrServerClosed
-// after Shutdown or Close.
+// Listen listens on address, beside other listeners, and serves what connects; it returns the address, with the port
+// that the kernel has chosen when it was 0. Errors of the configuration come before anything is started.
+// ErrServerClosed after Shutdown or Close.
 //
 // network is "tcp", "tcp4", "tcp6" or "unix". The host is a literal address or a name, which stands for one of its
 // addresses, as with net.Listen; without a host it is all addresses, on "tcp" those of IPv4 and IPv6.
 //
 // On TCP every loop has a listener of its own (SO_REUSEPORT, with more than one loop) and the kernel spreads the
-// connections by a hash of their addresses: few connections may be spread unevenly. Another process of the same user can
-// then listen on the same port and gets its share, as does a second server of this one. A Unix socket has one listener
-// from which every loop accepts: each connection wakes all idle loops on epoll, and the fastest has it.
+// connections by a hash of their addresses: few connections may be spread unevenly. Another process of the same user
+// can then listen on the same port and gets its share, as does a second server of this one. A Unix socket has one
+// listener from which every loop accepts: each connection wakes all idle loops on epoll, and the fastest has it.
 func (s *Server) Listen(network, address string) (net.Addr, error) {
 	e, err := s.begin("listen")
 	if err != nil {
@@ -37,7 +37,8 @@ func (s *Server) Listen(network, address string) (net.Addr, error) {
 		return nil, fmt.Errorf("weir: listen %s %s: %w", network, address, err)
 	}
 	cfg := transport.ListenConfig{
-		Network: network, Address: literal, Backlog: s.Backlog, Control: guarded(s.Control, s.logger()), Socket: s.Socket,
+		Network: network, Address: literal, Backlog: s.Backlog,
+		Control: guarded(s.Control, s.logger()), Socket: s.Socket,
 	}
 	var addr net.Addr
 	if network == "unix" {
@@ -56,8 +57,8 @@ func (s *Server) Listen(network, address string) (net.Addr, error) {
 
 // listenTCP opens a listener per loop. With port 0 the first one chooses the port of all.
 func (s *Server) listenTCP(e *engine, cfg transport.ListenConfig) (net.Addr, error) {
-	cfg.ReusePort = len(e.agents) > 1
-	first := e.agents[0]
+	cfg.ReusePort = len(e.workers) > 1
+	first := e.workers[0]
 	ln, addr, err := s.listenFirst(first, cfg)
 	if err != nil {
 		return nil, err
@@ -66,7 +67,7 @@ func (s *Server) listenTCP(e *engine, cfg transport.ListenConfig) (net.Addr, err
 		host, _, _ := net.SplitHostPort(cfg.Address)
 		cfg.Address = net.JoinHostPort(host, strconv.Itoa(tcp.Port))
 	}
-	if err := s.listenOn(e.agents[1:], cfg); err != nil {
+	if err := s.listenOn(e.workers[1:], cfg); err != nil {
 		first.do(func() { first.closeListener(ln) })
 		return nil, err
 	}
@@ -75,8 +76,8 @@ func (s *Server) listenTCP(e *engine, cfg transport.ListenConfig) (net.Addr, err
 
 // listenUnix opens one listener, which all loops but the first adopt.
 func (s *Server) listenUnix(e *engine, cfg transport.ListenConfig) (net.Addr, error) {
-	first := e.agents[0]
-	if len(e.agents) == 1 {
+	first := e.workers[0]
+	if len(e.workers) == 1 {
 		_, addr, err := s.listenFirst(first, cfg)
 		return addr, err
 	}
@@ -97,7 +98,7 @@ func (s *Server) listenUnix(e *engine, cfg transport.ListenConfig) (net.Addr, er
 		return nil, err
 	}
 	cfg.Control, cfg.Listener = nil, &shared
-	if err := s.listenOn(e.agents[1:], cfg); err != nil {
+	if err := s.listenOn(e.workers[1:], cfg); err != nil {
 		first.do(func() { first.closeListener(ln) })
 		return nil, err
 	}
@@ -105,9 +106,9 @@ func (s *Server) listenUnix(e *engine, cfg transport.ListenConfig) (net.Addr, er
 }
 
 // listenFirst opens a listener on one loop.
-func (s *Server) listenFirst(a *agent, cfg transport.ListenConfig) (ln *channel.Listener, addr net.Addr, err error) {
-	err = a.call(context.Background(), func() (err error) {
-		if ln, err = a.listen(s, cfg); err == nil {
+func (s *Server) listenFirst(w *worker, cfg transport.ListenConfig) (ln *channel.Listener, addr net.Addr, err error) {
+	err = w.call(context.Background(), func() (err error) {
+		if ln, err = w.listen(s, cfg); err == nil {
 			addr = ln.Addr()
 		}
 		return err
@@ -116,17 +117,17 @@ func (s *Server) listenFirst(a *agent, cfg transport.ListenConfig) (ln *channel.
 }
 
 // listenOn opens a listener on each of the loops, or none.
-func (s *Server) listenOn(agents []*agent, cfg transport.ListenConfig) error {
-	listeners := make([]*channel.Listener, len(agents))
-	for i, a := range agents {
-		err := a.call(context.Background(), func() (err error) {
-			listeners[i], err = a.listen(s, cfg)
+func (s *Server) listenOn(workers []*worker, cfg transport.ListenConfig) error {
+	listeners := make([]*channel.Listener, len(workers))
+	for i, w := range workers {
+		err := w.call(context.Background(), func() (err error) {
+			listeners[i], err = w.listen(s, cfg)
 			return err
 		})
 		if err == nil {
 			continue
 		}
-		for j, b := range agents[:i] {
+		for j, b := range workers[:i] {
 			b.do(func() { b.closeListener(listeners[j]) })
 		}
 		return listenError(cfg, err)
@@ -134,7 +135,7 @@ func (s *Server) listenOn(agents []*agent, cfg transport.ListenConfig) error {
 	return nil
 }
 
-// listenError says what was listened on. A loop that goes away means that the server was closed, or will tell why from
+// listenError says what was listened on. A loop that goes away means that the server was closed, or will say why from
 // Wait.
 func listenError(cfg transport.ListenConfig, err error) error {
 	switch {
@@ -147,19 +148,19 @@ func listenError(cfg transport.ListenConfig, err error) error {
 }
 
 // listen opens a listener. Loop goroutine.
-func (a *agent) listen(s *Server, cfg transport.ListenConfig) (*channel.Listener, error) {
-	if a.gone || a.drain.begun {
+func (w *worker) listen(s *Server, cfg transport.ListenConfig) (*channel.Listener, error) {
+	if w.gone || w.drain.begun {
 		return nil, ErrServerClosed
 	}
 	chn := s.Channel
 	chn.Init = s.Init
-	chn.Closed = a.closedHook(s.Channel.Closed, fromAccept)
-	chn.Dialed = a.dialedHook(s.Channel.Dialed)
-	ln, err := channel.Listen(a.loop, channel.ListenerConfig{
+	chn.Closed = w.closedHook(s.Channel.Closed, fromAccept)
+	chn.Dialed = w.dialedHook(s.Channel.Dialed)
+	ln, err := channel.Listen(w.loop, channel.ListenerConfig{
 		Transport: cfg, Channel: &chn, AcceptBackoff: s.AcceptBackoff,
-		Accepted: func(c *channel.Channel) { a.joined(c, fromAccept) },
+		Accepted: func(c *channel.Channel) { w.added(c, fromAccept) },
 		Error: func(err error) {
-			a.acceptErrors.Add(1)
+			w.acceptErrors.Add(1)
 			if s.AcceptError != nil {
 				s.AcceptError(err)
 			}
@@ -168,42 +169,45 @@ func (a *agent) listen(s *Server, cfg transport.ListenConfig) (*channel.Listener
 	if err != nil {
 		return nil, err
 	}
-	a.listeners = append(a.listeners, ln)
+	w.listeners = append(w.listeners, ln)
 	return ln, nil
 }
 
-// closedHook is the Closed hook of channels: the agent's part, then the user's.
-func (a *agent) closedHook(users func(*channel.Channel), from origin) func(*channel.Channel) {
+// closedHook is the Closed hook of channels: the worker's part, then the user's.
+func (w *worker) closedHook(users func(*channel.Channel), from origin) func(*channel.Channel) {
 	return func(c *channel.Channel) {
-		a.left(c, from)
+		w.removed(c, from)
 		if users != nil {
 			users(c)
 		}
 	}
 }
 
-// dialedHook is the Dialed hook of channels: it keeps account of those that handlers connect, so that Shutdown waits for
-// them, too, and calls the user's.
-func (a *agent) dialedHook(users func(*channel.Channel) func(*channel.Channel)) func(*channel.Channel) func(*channel.Channel) {
+// dialed is a hook of channel.Config: what it returns is the new channel's Closed.
+type dialed = func(*channel.Channel) (closed func(*channel.Channel))
+
+// dialedHook is the Dialed hook of channels: it keeps account of those that handlers connect, so that Shutdown waits
+// for them, too, and calls the user's.
+func (w *worker) dialedHook(users dialed) dialed {
 	return func(c *channel.Channel) func(*channel.Channel) {
-		a.joined(c, fromDial)
-		if a.drain.begun && a.drain.of == fromDial { // the others have been told
-			a.drain.todo = append(a.drain.todo, c)
-			a.drain.next(a.tellSome)
+		w.added(c, fromDial)
+		if w.drain.begun && w.drain.of == fromDial { // the others have been told
+			w.drain.todo = append(w.drain.todo, c)
+			w.drain.next(w.tellSome)
 		}
 		var closed func(*channel.Channel)
 		if users != nil {
 			closed = users(c)
 		}
-		return a.closedHook(closed, fromDial)
+		return w.closedHook(closed, fromDial)
 	}
 }
 
 // closeListener closes a listener whose siblings could not be opened. Loop goroutine.
-func (a *agent) closeListener(ln *channel.Listener) {
-	for i, other := range a.listeners {
+func (w *worker) closeListener(ln *channel.Listener) {
+	for i, other := range w.listeners {
 		if other == ln {
-			a.listeners = append(a.listeners[:i], a.listeners[i+1:]...)
+			w.listeners = append(w.listeners[:i], w.listeners[i+1:]...)
 			ln.Close(nil)
 			return
 		}
@@ -213,7 +217,8 @@ func (a *agent) closeListener(ln *channel.Listener) {
 // control is a hook that sets up a socket.
 type control = func(network, address string, c syscall.RawConn) error
 
-// guarded makes an error of a panic of the hook: it runs in the middle of the opening of a socket, which must be undone.
+// guarded makes an error of a panic of the hook: it runs in the middle of the opening of a socket, which must be
+// undone.
 func guarded(hook control, logger *slog.Logger) control {
 	if hook == nil {
 		return nil
@@ -229,7 +234,7 @@ func guarded(hook control, logger *slog.Logger) control {
 	}
 }
 
-// listenAddress answers address with a literal host and a numeric port.
+// listenAddress returns address with a literal host and a numeric port.
 func listenAddress(network, address string) (string, error) {
 	switch network {
 	case "unix":
@@ -247,15 +252,15 @@ func listenAddress(network, address string) (string, error) {
 	if portErr == nil && (host == "" || hostErr == nil) {
 		return address, nil
 	}
-	a, err := net.ResolveTCPAddr(network, address)
+	resolved, err := net.ResolveTCPAddr(network, address)
 	if err != nil {
 		return "", err
 	}
-	return a.String(), nil
+	return resolved.String(), nil
 }
 
-// sharedSocket is a socket that several transports adopt, one after the other. It belongs to the goroutine that waits for
-// them, and to the loop that it waits for.
+// sharedSocket is a socket that several transports adopt, one after the other. It belongs to the goroutine that waits
+// for them, and to the loop that it waits for.
 type sharedSocket struct {
 	fd   int
 	open bool
@@ -266,7 +271,7 @@ var (
 	_ syscall.RawConn = (*sharedSocket)(nil)
 )
 
-// SyscallConn answers itself.
+// SyscallConn returns itself.
 func (s *sharedSocket) SyscallConn() (syscall.RawConn, error) { return s, nil }
 
 // Control runs f with the descriptor.

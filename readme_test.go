@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// read answers a file of the repository.
+// read returns a file of the repository.
 func read(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(name)

@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// resolve answers the literal addresses that a name stands for, in the order in which to try them. Caller's goroutine.
+// resolve returns the literal addresses that a name stands for, in the order in which to try them. Caller's goroutine.
 func (d *Dialer) resolve(ctx context.Context, network, address string) ([]string, error) {
 	family := "ip"
 	switch network {
@@ -55,8 +55,8 @@ func (d *Dialer) resolve(ctx context.Context, network, address string) ([]string
 	return addresses, nil
 }
 
-// alternate lets the families take turns, beginning with the resolver's first choice (RFC 8305, 4): when one family does not
-// work at all, the second attempt is already of the other.
+// alternate lets the families take turns, beginning with the resolver's first choice (RFC 8305, 4): when one family
+// does not work at all, the second attempt is already of the other.
 func alternate(ips []netip.Addr) []netip.Addr {
 	var same, other []netip.Addr
 	for i, ip := range ips {

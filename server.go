@@ -17,35 +17,36 @@ import (
 	"github.com/weirnet/weir/transport"
 )
 
-// Server accepts connections and serves each with a pipeline, on a number of event loops. Set its fields before the first
-// call and leave them alone afterwards; only Init has to be set. Any goroutine may call its methods. Those that wait for
-// loops answer pipeline.ErrWouldDeadlock on a loop's thread, that is in a handler.
+// Server accepts connections and serves each with a pipeline, on a number of event loops. Set its fields before the
+// first call and leave them alone afterwards; only Init has to be set. Any goroutine may call its methods. Those that
+// wait for loops return pipeline.ErrWouldDeadlock on a loop's thread, that is in a handler.
 //
 // A server is used once: after Shutdown or Close it does not start again. It must not be copied after the first call.
 type Server struct {
-	// Init fills the pipeline of each accepted connection. It runs on the connection's loop. When it fails or panics, that
-	// connection is closed.
+	// Init fills the pipeline of each accepted connection. It runs on the connection's loop. When it fails or panics,
+	// that connection is closed.
 	Init func(*pipeline.Pipeline) error
 
 	// Transport is the transport to use. Empty means Auto.
 	Transport Kind
 	// Loops is the number of event loops. Zero means one per processor: the smaller of GOMAXPROCS and runtime.NumCPU.
 	Loops int
-	// Pin binds each loop's thread to one of the processors that the process may use, in turn (sched_setaffinity(2)). Where
-	// that cannot be done, starting fails.
+	// Pin binds each loop's thread to one of the processors that the process may use, in turn (sched_setaffinity(2)).
+	// Where that cannot be done, starting fails.
 	Pin bool
 
 	// Channel configures the channels, accepted and dialed ones. Its Init must be nil.
 	Channel channel.Config
 	// Socket holds the options of the TCP sockets of accepted connections.
 	Socket transport.SocketConfig
-	// Backlog is the length of the kernel's queue of connections that wait to be accepted. Zero means 4096; the kernel caps
-	// it at net.core.somaxconn.
+	// Backlog is the length of the kernel's queue of connections that wait to be accepted. Zero means 4096; the
+	// kernel caps it at net.core.somaxconn.
 	Backlog int
-	// Control, when set, runs between socket(2) and bind(2) of each listener that the server opens, as in net.ListenConfig,
-	// but on a loop: it must not wait for the server.
+	// Control, when set, runs between socket(2) and bind(2) of each listener that the server opens, as in
+	// net.ListenConfig, but on a loop: it must not wait for the server.
 	Control func(network, address string, c syscall.RawConn) error
-	// AcceptBackoff is how long a listener pauses after an error such as EMFILE; it doubles up to 1 s. Zero means 50 ms.
+	// AcceptBackoff is how long a listener pauses after an error such as EMFILE; it doubles up to 1 s. Zero means 50
+	// ms.
 	AcceptBackoff time.Duration
 	// AcceptError, when set, gets each error of accepting, on a loop. Accepting goes on after any of them.
 	AcceptError func(error)
@@ -68,7 +69,7 @@ type Server struct {
 }
 
 // ListenAndServe listens on address and serves until Shutdown or Close; then, when the last channel is closed and the
-// loops have ended, it answers ErrServerClosed. (Unlike net/http's it does not return while Shutdown is still at work.)
+// loops have ended, it returns ErrServerClosed. (Unlike net/http's it does not return while Shutdown is still at work.)
 //
 // Other errors: those of Listen, before anything is served, and that of a loop that has failed, after everything was
 // closed. When listening fails, the loops stay for another try, until Close.
@@ -79,9 +80,9 @@ func (s *Server) ListenAndServe(network, address string) error {
 	return s.Wait()
 }
 
-// Serve accepts connections of l, a TCP or Unix listener, beside those of other listeners, until Shutdown or Close; then
-// it answers ErrServerClosed, as ListenAndServe does. l must give access to its descriptor (syscall.Conn), as those of
-// package net do; the transport duplicates it.
+// Serve accepts connections of l, a TCP or Unix listener, beside those of other listeners, until Shutdown or Close;
+// then it returns ErrServerClosed, as ListenAndServe does. l must give access to its descriptor (syscall.Conn), as
+// those of package net do; the transport duplicates it.
 //
 // As with net/http, Serve closes l: when Shutdown or Close is called, and whenever it returns. Closing l does not end
 // Serve. Backlog and Control do not apply to l, Socket does.
@@ -97,8 +98,10 @@ func (s *Server) Serve(l net.Listener) error {
 	if err != nil {
 		return err
 	}
-	cfg := transport.ListenConfig{Network: l.Addr().Network(), Address: l.Addr().String(), Listener: conn, Socket: s.Socket}
-	if err := s.listenOn(e.agents, cfg); err != nil {
+	cfg := transport.ListenConfig{
+		Network: l.Addr().Network(), Address: l.Addr().String(), Listener: conn, Socket: s.Socket,
+	}
+	if err := s.listenOn(e.workers, cfg); err != nil {
 		return err
 	}
 	if err := s.opened(l.Addr(), l); err != nil {
@@ -127,13 +130,13 @@ func (s *Server) Wait() error {
 }
 
 // Shutdown stops the server without losing what is under way. It stops listening, after accepting what the kernel has
-// already connected; then it asks every channel to finish: its ShutdownHandlers, or where there are none it closes the
-// channel in an orderly way, which sends what is queued. Channels that a Dialer or a handler has connected on the server's
-// loops follow when the accepted ones are gone. It answers nil when all have closed.
+// already connected; then it asks every channel to finish: its ShutdownHandlers, or where there are none it closes
+// the channel in an orderly way, which sends what is queued. Channels that a Dialer or a handler has connected on the
+// server's loops follow when the accepted ones are gone. It returns nil when all have closed.
 //
-// When ctx is done before, what is left is aborted and the error of ctx is answered. Any call may be concurrent with
-// others and with Close: each answers once the loops have ended. A second Shutdown, or one before the server was
-// started, answers nil. In a handler, call it on a new goroutine.
+// When ctx is done before, what is left is aborted and the error of ctx is returned. Any call may be concurrent with
+// others and with Close: each returns once the loops have ended. A second Shutdown, or one before the server was
+// started, returns nil. In a handler, call it on a new goroutine.
 //
 // A connection that the kernel completes at the very moment the listener is closed is reset; there is no way to
 // refuse connections and keep accepting them. (Linux can hand them to another process that listens on the port:
@@ -146,7 +149,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return e.shutdown(ctx)
 }
 
-// Close stops the server at once: connections are reset, what is queued is lost. It answers when the loops have ended,
+// Close stops the server at once: connections are reset, what is queued is lost. It returns when the loops have ended,
 // with the error of a loop that had failed.
 func (s *Server) Close() error {
 	e, err := s.end("close")
@@ -176,7 +179,7 @@ func (s *Server) Group() *loop.Group {
 	return s.engine.group
 }
 
-// begin checks what serving needs and answers the engine.
+// begin checks what serving needs and returns the engine.
 func (s *Server) begin(operation string) (*engine, error) {
 	if s.Init == nil {
 		return nil, fmt.Errorf("%w: Server.Init is not set", ErrConfig)
@@ -191,7 +194,7 @@ func (s *Server) begin(operation string) (*engine, error) {
 	return e, nil
 }
 
-// start answers the engine and starts it when it is needed for the first time.
+// start returns the engine and starts it when it is needed for the first time.
 func (s *Server) start() (*engine, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -236,7 +239,7 @@ func (s *Server) validate() error {
 	return nil
 }
 
-// end marks the server closed and answers the engine that is to be ended, nil when there is none.
+// end marks the server closed and returns the engine that is to be ended, nil when there is none.
 func (s *Server) end(operation string) (*engine, error) {
 	s.mu.Lock()
 	e := s.engine
@@ -255,7 +258,7 @@ func (s *Server) end(operation string) (*engine, error) {
 	return e, nil
 }
 
-// doneLocked answers the channel that is closed when the server has stopped. The caller holds mu.
+// doneLocked returns the channel that is closed when the server has stopped. The caller holds mu.
 func (s *Server) doneLocked() chan struct{} {
 	if s.done == nil {
 		s.done = make(chan struct{})
@@ -267,7 +270,7 @@ func (s *Server) doneLocked() chan struct{} {
 func (s *Server) opened(addr net.Addr, l net.Listener) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed { // meanwhile; the agents close what they have opened, or have refused
+	if s.closed { // meanwhile; the workers close what they have opened, or have refused
 		return ErrServerClosed
 	}
 	s.addrs = append(s.addrs, addr)

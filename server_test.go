@@ -73,7 +73,9 @@ func TestServesUnixSocketsAndRemovesTheirPath(t *testing.T) {
 				srv := &weir.Server{Transport: kind, Loops: loops, Init: initEcho}
 				addr := start(t, srv, "unix", path)
 				assert.Equal(t, path, addr.String())
-				require.NoError(t, all(20, func(i int) error { return ping(connect(t, "unix", path), fmt.Sprint("hello ", i)) }))
+				require.NoError(t, all(20, func(i int) error {
+					return ping(connect(t, "unix", path), fmt.Sprint("hello ", i))
+				}))
 
 				other := &weir.Server{Transport: kind, Init: initEcho, Logger: quiet()}
 				require.NoError(t, ready(&weir.Dialer{Server: other}))
@@ -158,7 +160,7 @@ func TestEchoesBulkUnchanged(t *testing.T) {
 	})
 }
 
-// afterEOF answers when the peer has finished sending, with all it has sent.
+// afterEOF responds when the peer has finished sending, with all it has sent.
 type afterEOF struct{ got []byte }
 
 func (h *afterEOF) ChannelRead(_ *pipeline.Context, msg any) error {
@@ -321,7 +323,7 @@ func TestServeAdoptsListeners(t *testing.T) {
 					return ping(c, fmt.Sprint("hello ", i))
 				}))
 				require.NoError(t, srv.Shutdown(background(t)))
-				require.ErrorIs(t, receive(t, served, "Serve's answer"), weir.ErrServerClosed)
+				require.ErrorIs(t, receive(t, served, "Serve's result"), weir.ErrServerClosed)
 				require.ErrorIs(t, l.Close(), net.ErrClosed, "Serve closes its listener")
 				_, err := net.Dial(network, address)
 				require.Error(t, err)
@@ -482,7 +484,8 @@ func TestAPanicClosesOnlyItsChannel(t *testing.T) {
 		})
 		require.NoError(t, err)
 		require.NotZero(t, panicked)
-		eventually(t, func() bool { return int(inactive.Load()) == panicked }, "Inactive once for each of %d panics", panicked)
+		eventually(t, func() bool { return int(inactive.Load()) == panicked },
+			"Inactive once for each of %d panics", panicked)
 		assert.Len(t, book.lines("panicky (weir_test.panicky)"), panicked, "the log names the handler")
 	})
 }
@@ -499,7 +502,7 @@ func TestPinnedLoopsServe(t *testing.T) {
 	})
 }
 
-// affinity tells what processors its loop's thread may use.
+// affinity sends which processors its loop's thread may use.
 type affinity chan unix.CPUSet
 
 func (a affinity) ChannelActive(*pipeline.Context) error {

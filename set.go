@@ -11,7 +11,7 @@ import (
 	"github.com/weirnet/weir/pipeline"
 )
 
-// ErrForeign answers a Set.Add of a channel that is not on one of the set's loops.
+// ErrForeign is returned by Set.Add for a channel that is not on one of the set's loops.
 var ErrForeign = errors.New("weir: channel is on no loop of this set")
 
 // Defaults of Set.
@@ -23,10 +23,10 @@ const (
 // Set is a set of channels, on any of a server's loops, that are written to together. One of Server and Dialer must be
 // set; set the fields before the first call and leave them alone afterwards. A Set must not be copied after it.
 //
-// Each loop has one copy of what its members have yet to be given. A member gets it while it is Writable, so what is queued on
-// its channel stays near Config.WriteHighBytes; one that is not goes on later from where it was, and when it has fallen
-// behind by more than MaxBehindBytes, it misses the oldest messages, as a whole each. So a burst harms nobody, and
-// a peer that does not read costs nobody else anything.
+// Each loop has one copy of what its members have yet to be given. A member gets it while it is Writable, so what is
+// queued on its channel stays near Config.WriteHighBytes; one that is not goes on later from where it was, and when
+// it has fallen behind by more than MaxBehindBytes, it misses the oldest messages, as a whole each. So a burst harms
+// nobody, and a peer that does not read costs nobody else anything.
 //
 // A Set is also a handler: in a pipeline, it adds the channel when that becomes active; it can stand in any number of
 // pipelines. A channel leaves the set when it is closed.
@@ -37,11 +37,11 @@ type Set struct {
 	// Dialer is the dialer whose own loops the channels are on, for a set without a server.
 	Dialer *Dialer
 
-	// MaxBehindBytes is how many bytes of broadcasts each loop keeps for members that are not Writable. At least the newest
-	// broadcast is kept, whatever its size. Zero means 1 MiB.
+	// MaxBehindBytes is how many bytes of broadcasts each loop keeps for members that are not Writable. At least the
+	// newest broadcast is kept, whatever its size. Zero means 1 MiB.
 	MaxBehindBytes int
-	// Slow, when set, is called for each message that a member misses because it has fallen behind. It runs on the member's
-	// loop, with the Context that was added, and may close it.
+	// Slow, when set, is called for each message that a member misses because it has fallen behind. It runs on the
+	// member's loop, with the Context that was added, and may close it.
 	Slow func(ctx *pipeline.Context)
 	// MaxQueuedBytes is how many bytes of broadcasts may wait for loops, each counted until the last loop has it; more
 	// are refused. Zero means 16 MiB.
@@ -50,8 +50,8 @@ type Set struct {
 	queued atomic.Int64
 	missed atomic.Uint64
 
-	once  sync.Once
-	parts atomic.Pointer[[]*part] // by loop; set by once
+	once   sync.Once
+	shards atomic.Pointer[[]*shard] // by loop; set by once
 }
 
 var _ pipeline.ActiveHandler = (*Set)(nil)
@@ -68,17 +68,18 @@ func (s *Set) ChannelActive(ctx *pipeline.Context) error {
 // Add makes ctx a member: broadcasts are written from it, through the handlers before it. It belongs to the channel's
 // loop. Members get what is broadcast afterwards. Adding a member again does nothing.
 //
-// A small handler at the head of the pipeline takes ctx out when the channel is closed, and learns when it is writable
-// again: a handler that is put before it later must pass ChannelWritabilityChanged on. When ctx's own handler is removed or replaced before, Remove it. Errors: ErrForeign, those of Pipeline.AddFirst.
+// A small handler at the head of the pipeline takes ctx out when the channel is closed, and learns when it is
+// writable again: a handler that is put before it later must pass ChannelWritabilityChanged on. When ctx's own
+// handler is removed or replaced before, Remove it. Errors: ErrForeign, those of Pipeline.AddFirst.
 func (s *Set) Add(ctx *pipeline.Context) error {
-	p, err := s.partOf(ctx)
+	p, err := s.shardOf(ctx)
 	if err != nil {
 		return err
 	}
 	if p.index[ctx] != nil {
 		return nil
 	}
-	m := &member{part: p, ctx: ctx}
+	m := &member{shard: p, ctx: ctx}
 	p.add(m)
 	if err := ctx.Pipeline().AddFirst("", m); err != nil {
 		p.remove(m)
@@ -87,9 +88,9 @@ func (s *Set) Add(ctx *pipeline.Context) error {
 	return nil
 }
 
-// Remove takes ctx out and answers whether it was a member. It belongs to the channel's loop.
+// Remove takes ctx out and reports whether it was a member. It belongs to the channel's loop.
 func (s *Set) Remove(ctx *pipeline.Context) bool {
-	p, err := s.partOf(ctx)
+	p, err := s.shardOf(ctx)
 	if err != nil {
 		return false
 	}
@@ -105,7 +106,7 @@ func (s *Set) Remove(ctx *pipeline.Context) bool {
 // Len is the number of members. Any goroutine; while channels come and go it is a moment's count.
 func (s *Set) Len() int {
 	n := 0
-	for _, p := range s.allParts() {
+	for _, p := range s.allShards() {
 		n += int(p.count.Load())
 	}
 	return n
@@ -117,21 +118,22 @@ func (s *Set) Missed() uint64 { return s.missed.Load() }
 // Queued is how many bytes of broadcasts wait for loops now. Any goroutine.
 func (s *Set) Queued() int { return int(s.queued.Load()) }
 
-// Kept is how many bytes of broadcasts the loops keep now for members that are behind: at most about MaxBehindBytes each.
-// Any goroutine.
+// Kept is how many bytes of broadcasts the loops keep now for members that are behind: at most about MaxBehindBytes
+// each. Any goroutine.
 func (s *Set) Kept() int {
 	n := 0
-	for _, p := range s.allParts() {
+	for _, p := range s.allShards() {
 		n += int(p.kept.Load())
 	}
 	return n
 }
 
-// Broadcast writes p to every member. It copies p once. Any goroutine may call it, also a loop: it never waits, and each
-// member gets the broadcasts of one goroutine in their order, but in no certain order with what is written to a Ref.
+// Broadcast writes p to every member. It copies p once. Any goroutine may call it, also a loop: it never waits, and
+// each member gets the broadcasts of one goroutine in their order, but in no certain order with what is written to a
+// Ref.
 //
-// pipeline.ErrFull says that MaxQueuedBytes wait already: nobody gets p. loop.ErrStopped says that a loop is gone, and its
-// members with it.
+// pipeline.ErrFull says that MaxQueuedBytes wait already: nobody gets p. loop.ErrStopped says that a loop is gone,
+// and its members with it.
 func (s *Set) Broadcast(p []byte) error { return s.broadcast(p, 0, false) }
 
 // BroadcastExcept is Broadcast without the channel of that ID (Context.ID, Ref.ID): the sender, for example.
@@ -147,18 +149,19 @@ func (s *Set) broadcast(p []byte, except uint64, hasExcept bool) error {
 	}
 	if n := s.queued.Add(int64(len(p))); n > limit {
 		s.queued.Add(-int64(len(p)))
-		return fmt.Errorf("weir: broadcast of %d bytes with %d queued, limit %d: %w", len(p), n-int64(len(p)), limit, pipeline.ErrFull)
+		return fmt.Errorf("weir: broadcast of %d bytes with %d queued, limit %d: %w",
+			len(p), n-int64(len(p)), limit, pipeline.ErrFull)
 	}
 	b := &broadcast{set: s, bytes: append([]byte(nil), p...), except: except, hasExcept: hasExcept}
-	b.left.Store(1) // this call
+	b.waiting.Store(1) // this call
 	var failed error
-	for _, part := range s.allParts() {
-		if part.count.Load() == 0 {
+	for _, shard := range s.allShards() {
+		if shard.count.Load() == 0 {
 			continue
 		}
-		b.left.Add(1)
-		if !part.post(b) && failed == nil {
-			failed = fmt.Errorf("weir: broadcast of %d bytes: loop %d: %w", len(p), part.agent.index, loop.ErrStopped)
+		b.waiting.Add(1)
+		if !shard.post(b) && failed == nil {
+			failed = fmt.Errorf("weir: broadcast of %d bytes: loop %d: %w", len(p), shard.worker.index, loop.ErrStopped)
 		}
 	}
 	b.taken()
@@ -171,30 +174,30 @@ type broadcast struct {
 	bytes     []byte // immutable
 	except    uint64
 	hasExcept bool
-	left      atomic.Int32 // loops that do not have it yet, and the call under way
+	waiting   atomic.Int32 // loops that do not have it yet, and the call under way
 }
 
 // taken counts off one of those who had to take it.
 func (b *broadcast) taken() {
-	if b.left.Add(-1) == 0 {
+	if b.waiting.Add(-1) == 0 {
 		b.set.queued.Add(-int64(len(b.bytes)))
 	}
 }
 
-// partOf answers the part of ctx's loop, which is known by its pool.
-func (s *Set) partOf(ctx *pipeline.Context) (*part, error) {
+// shardOf returns the part of ctx's loop, which is known by its pool.
+func (s *Set) shardOf(ctx *pipeline.Context) (*shard, error) {
 	pool := ctx.Pool()
-	for _, p := range s.allParts() {
-		if p.agent.pool == pool {
+	for _, p := range s.allShards() {
+		if p.worker.pool == pool {
 			return p, nil
 		}
 	}
 	return nil, fmt.Errorf("weir: set: channel %d: %w", ctx.ID(), ErrForeign)
 }
 
-// allParts answers the parts; none before the loops have started.
-func (s *Set) allParts() []*part {
-	if p := s.parts.Load(); p != nil {
+// allShards returns the shards; none before the loops have started.
+func (s *Set) allShards() []*shard {
+	if p := s.shards.Load(); p != nil {
 		return *p
 	}
 	e, cfg := s.engine()
@@ -202,13 +205,13 @@ func (s *Set) allParts() []*part {
 		return nil
 	}
 	s.once.Do(func() {
-		parts := make([]*part, len(e.agents))
-		for i, a := range e.agents {
-			parts[i] = newPart(s, a, cfg)
+		shards := make([]*shard, len(e.workers))
+		for i, w := range e.workers {
+			shards[i] = newShard(s, w, cfg)
 		}
-		s.parts.Store(&parts)
+		s.shards.Store(&shards)
 	})
-	return *s.parts.Load()
+	return *s.shards.Load()
 }
 
 func (s *Set) engine() (*engine, *channel.Config) {

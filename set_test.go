@@ -20,17 +20,17 @@ import (
 	"github.com/weirnet/weir/transport"
 )
 
-// crowd starts a server whose connections are all members of the answered set, and n clients.
-func crowd(t *testing.T, kind weir.Kind, n int) (*weir.Set, *weir.Server, []net.Conn) {
+// startSet starts a server whose connections are all members of the returned set, and n clients.
+func startSet(t *testing.T, kind weir.Kind, n int) (*weir.Set, *weir.Server, []net.Conn) {
 	t.Helper()
 	srv := &weir.Server{Transport: kind, Loops: 2}
 	set := &weir.Set{Server: srv}
 	srv.Init = only(func() any { return set })
-	return set, srv, gather(t, srv, set, n)
+	return set, srv, startMembers(t, srv, set, n)
 }
 
-// gather connects n clients and waits until they are members.
-func gather(t *testing.T, srv *weir.Server, set *weir.Set, n int) []net.Conn {
+// startMembers connects n clients and waits until they are members.
+func startMembers(t *testing.T, srv *weir.Server, set *weir.Set, n int) []net.Conn {
 	t.Helper()
 	addr := startTCP(t, srv)
 	clients := make([]net.Conn, n)
@@ -59,7 +59,7 @@ func readFrame(r io.Reader) ([]byte, error) {
 func TestEveryMemberGetsEachBroadcastOnceAndInOrder(t *testing.T) {
 	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
 		const members, senders, messages = 60, 4, 100
-		set, _, clients := crowd(t, kind, members)
+		set, _, clients := startSet(t, kind, members)
 		sent := make(chan error, 1)
 		go func() {
 			sent <- all(senders, func(s int) error {
@@ -101,7 +101,7 @@ func TestALargeBroadcastReachesMembersOfEverySpeedUnchanged(t *testing.T) {
 	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
 		// The members of a loop share the memory; each is somewhere else in it.
 		const members, size = 20, 5 << 20
-		set, _, clients := crowd(t, kind, members)
+		set, _, clients := startSet(t, kind, members)
 		message, err := io.ReadAll(noise(9, size))
 		require.NoError(t, err)
 		require.NoError(t, set.Broadcast(message))
@@ -149,7 +149,7 @@ func TestAHandlerBroadcastsInOrder(t *testing.T) {
 		srv := &weir.Server{Transport: kind, Loops: 2}
 		set := &weir.Set{Server: srv}
 		srv.Init = only(func() any { return speaker{set: set} })
-		clients := gather(t, srv, set, 20)
+		clients := startMembers(t, srv, set, 20)
 		_, err := io.WriteString(clients[3], "x")
 		require.NoError(t, err)
 		require.NoError(t, all(len(clients), func(i int) error {
@@ -167,7 +167,7 @@ func TestBroadcastExceptLeavesOnlyThatChannelOut(t *testing.T) {
 		srv := &weir.Server{Transport: kind, Loops: 2}
 		set := &weir.Set{Server: srv}
 		srv.Init = only(func() any { return speaker{set: set, others: true} })
-		clients := gather(t, srv, set, 20)
+		clients := startMembers(t, srv, set, 20)
 		require.NoError(t, all(len(clients), func(i int) error {
 			_, err := clients[i].Write([]byte{byte(i)})
 			return err
@@ -219,7 +219,7 @@ func TestAClosedOrRemovedChannelIsNoMember(t *testing.T) {
 		leaver.Store(false)
 		_, err := io.WriteString(clients[0], "leave")
 		require.NoError(t, err)
-		assert.Equal(t, []bool{true, false, true}, receive(t, removed, "Remove's answers, and a pipeline as before"))
+		assert.Equal(t, []bool{true, false, true}, receive(t, removed, "Remove's results, and a pipeline as before"))
 		assert.Equal(t, 9, set.Len())
 		for _, c := range clients[1:5] {
 			c.Close()
@@ -265,7 +265,7 @@ func TestAPanicInOneMembersHandlerKeepsTheMessageFromNobodyElse(t *testing.T) {
 			}
 			return p.AddLast("set", set)
 		}
-		clients := gather(t, srv, set, members)
+		clients := startMembers(t, srv, set, members)
 		require.NoError(t, set.Broadcast([]byte("hello")))
 		var heard atomic.Int32
 		_ = all(members, func(i int) error {
@@ -294,7 +294,7 @@ func TestASetKnowsOnlyChannelsOfItsLoops(t *testing.T) {
 	})}
 	_, err := io.WriteString(connect(t, "tcp", startTCP(t, srv)), "x")
 	require.NoError(t, err)
-	require.ErrorIs(t, receive(t, answers, "Add's answer"), weir.ErrForeign)
+	require.ErrorIs(t, receive(t, answers, "Add's result"), weir.ErrForeign)
 	assert.Zero(t, set.Len())
 }
 
@@ -340,7 +340,7 @@ func TestABurstMakesNobodyMissAnything(t *testing.T) {
 		srv := &weir.Server{Transport: kind, Loops: 2, Socket: transport.SocketConfig{SendBufferBytes: kernel}}
 		set := &weir.Set{Server: srv, MaxBehindBytes: behind}
 		srv.Init = only(func() any { return set })
-		clients := gather(t, srv, set, 4)
+		clients := startMembers(t, srv, set, 4)
 		for _, c := range clients {
 			require.NoError(t, c.(*net.TCPConn).SetReadBuffer(kernel))
 		}
@@ -368,7 +368,7 @@ func TestAClosingChannelMissesNothing(t *testing.T) {
 				return ctx.Close()
 			})))
 		}
-		clients := gather(t, srv, set, 2)
+		clients := startMembers(t, srv, set, 2)
 		_, err := io.WriteString(clients[0], "x") // and keeps its side open: the channel goes on closing
 		require.NoError(t, err)
 		receive(t, closed, "the close")
@@ -383,7 +383,7 @@ func TestAClosingChannelMissesNothing(t *testing.T) {
 }
 
 func TestASetOfAClosedServerIsEmpty(t *testing.T) {
-	set, srv, _ := crowd(t, weir.Auto, 3)
+	set, srv, _ := startSet(t, weir.Auto, 3)
 	require.NoError(t, srv.Close())
 	assert.Zero(t, set.Len())
 	require.NoError(t, set.Broadcast([]byte("nobody is there to miss it")))
@@ -396,7 +396,7 @@ func TestBroadcastBoundsWhatWaitsForTheLoops(t *testing.T) {
 		srv := &weir.Server{Transport: kind, Loops: 2}
 		set := &weir.Set{Server: srv, MaxQueuedBytes: limit}
 		srv.Init = only(func() any { return set })
-		clients := gather(t, srv, set, 8)
+		clients := startMembers(t, srv, set, 8)
 		require.ErrorIs(t, set.Broadcast(make([]byte, limit+1)), pipeline.ErrFull, "more than fits at all")
 		for _, tc := range []struct {
 			first, second int

@@ -33,7 +33,7 @@ func TestASlowMemberMissesWholeMessagesAndHarmsNobody(t *testing.T) {
 			pending.Store(max(pending.Load(), int64(ctx.Pending())))
 		}}
 		srv.Init = only(func() any { return set })
-		clients := gather(t, srv, set, members)
+		clients := startMembers(t, srv, set, members)
 		var reads [members]atomic.Int64
 		sent := make(chan error, 1)
 		go func() {
@@ -68,7 +68,8 @@ func TestASlowMemberMissesWholeMessagesAndHarmsNobody(t *testing.T) {
 		}))
 		require.NoError(t, receive(t, sent, "all broadcasts"))
 		assert.NotZero(t, slow.Load())
-		assert.LessOrEqual(t, pending.Load(), int64(channel.DefaultWriteHighBytes+2*size), "what is kept for the slow one alone")
+		assert.LessOrEqual(t, pending.Load(), int64(channel.DefaultWriteHighBytes+2*size),
+			"what is kept for the slow one alone")
 
 		// It reads on where it was, without the messages that it has missed, each of the others whole and in order.
 		eventually(t, func() bool { return set.Queued() == 0 }, "everything in the log")
@@ -162,7 +163,7 @@ func TestAMemberMayBeBehindByMaxBehindBytes(t *testing.T) {
 			srv.Init = func(p *pipeline.Pipeline) error {
 				return errors.Join(p.AddLast("unwritable", unwritable{&told}), p.AddLast("set", set))
 			}
-			c := gather(t, srv, set, 1)[0]
+			c := startMembers(t, srv, set, 1)[0]
 			var want []byte
 			for i, size := range tc.sizes {
 				message := bytes.Repeat([]byte{'a' + byte(i)}, size)
@@ -206,7 +207,7 @@ func TestAMemberThatIsUnwritableForAnInstantLosesNothing(t *testing.T) {
 		srv := &weir.Server{Transport: kind, Loops: 1}
 		set := &weir.Set{Server: srv}
 		srv.Init = only(func() any { return blinker{set} })
-		c := gather(t, srv, set, 1)[0]
+		c := startMembers(t, srv, set, 1)[0]
 		require.NoError(t, ping(c, "hello"))
 		require.NoError(t, ping(c, "hello"))
 	})

@@ -37,7 +37,7 @@ func TestAServerThatWasClosedBeforeItServedNeverServes(t *testing.T) {
 			go func() { waited <- srv.Wait() }()
 			require.NoError(t, tc.end(srv))
 			require.NoError(t, tc.end(srv), "a second time")
-			require.ErrorIs(t, receive(t, waited, "Wait's answer"), weir.ErrServerClosed)
+			require.ErrorIs(t, receive(t, waited, "Wait's result"), weir.ErrServerClosed)
 			require.ErrorIs(t, srv.ListenAndServe("tcp", "127.0.0.1:0"), weir.ErrServerClosed)
 			_, err := srv.Listen("tcp", "127.0.0.1:0")
 			require.ErrorIs(t, err, weir.ErrServerClosed)
@@ -50,23 +50,24 @@ func TestAServerThatWasClosedBeforeItServedNeverServes(t *testing.T) {
 	}
 }
 
-// worker answers a request from another goroutine, when gate is closed, and keeps its channel open on shutdown until then.
-type worker struct {
+// lateResponder responds to a request from another goroutine, when gate is closed, and keeps its channel open on
+// shutdown until then.
+type lateResponder struct {
 	gate              chan struct{}
 	requests, stopped *atomic.Int32
 	answer            []byte
 	busy, stopping    bool
 }
 
-func (w *worker) ChannelRead(ctx *pipeline.Context, _ any) error {
-	w.busy = true
-	w.requests.Add(1)
+func (r *lateResponder) ChannelRead(ctx *pipeline.Context, _ any) error {
+	r.busy = true
+	r.requests.Add(1)
 	ref := ctx.Ref()
 	go func() {
-		<-w.gate
-		_ = ref.Write(context.Background(), w.answer)
+		<-r.gate
+		_ = ref.Write(context.Background(), r.answer)
 		_ = ref.Execute(func(ctx *pipeline.Context) {
-			if w.busy = false; w.stopping {
+			if r.busy = false; r.stopping {
 				_ = ctx.Close()
 			}
 		})
@@ -74,10 +75,10 @@ func (w *worker) ChannelRead(ctx *pipeline.Context, _ any) error {
 	return nil
 }
 
-func (w *worker) ChannelShutdown(ctx *pipeline.Context) error {
-	w.stopping = true
-	w.stopped.Add(1)
-	if !w.busy {
+func (r *lateResponder) ChannelShutdown(ctx *pipeline.Context) error {
+	r.stopping = true
+	r.stopped.Add(1)
+	if !r.busy {
 		return ctx.Close()
 	}
 	return nil
@@ -90,7 +91,7 @@ func TestShutdownLosesNoResponseThatIsUnderWay(t *testing.T) {
 		var requests, stopped atomic.Int32
 		answer := bytes.Repeat([]byte("answer "), 3000) // 21 kB: more than one piece
 		srv := &weir.Server{Transport: kind, Logger: quiet(), Loops: 2, Init: only(func() any {
-			return &worker{gate: gate, requests: &requests, stopped: &stopped, answer: answer}
+			return &lateResponder{gate: gate, requests: &requests, stopped: &stopped, answer: answer}
 		})}
 		addr := startTCP(t, srv)
 		served := make(chan error, 1)
@@ -126,8 +127,8 @@ func TestShutdownLosesNoResponseThatIsUnderWay(t *testing.T) {
 			}
 			return clients[i].Close()
 		}))
-		require.NoError(t, receive(t, down, "Shutdown's answer"))
-		require.ErrorIs(t, receive(t, served, "Wait's answer"), weir.ErrServerClosed)
+		require.NoError(t, receive(t, down, "Shutdown's result"))
+		require.ErrorIs(t, receive(t, served, "Wait's result"), weir.ErrServerClosed)
 		require.NoError(t, srv.Shutdown(background(t)), "a second time")
 	})
 }
@@ -159,7 +160,7 @@ func TestShutdownDeliversWhatIsQueued(t *testing.T) {
 			defer clients[i].Close()
 			return compare(clients[i], bytes.NewReader(greeting))
 		}))
-		require.NoError(t, receive(t, down, "Shutdown's answer"))
+		require.NoError(t, receive(t, down, "Shutdown's result"))
 	})
 }
 
@@ -210,7 +211,7 @@ func TestShutdownAcceptsWhatTheKernelHasConnected(t *testing.T) {
 				}
 				return clients[i].Close()
 			}), "adopted %v", adopted)
-			require.NoError(t, receive(t, down, "Shutdown's answer"))
+			require.NoError(t, receive(t, down, "Shutdown's result"))
 		}
 	})
 }
@@ -238,7 +239,7 @@ func TestShutdownAbortsWhatIsLeftWhenItsContextIsDone(t *testing.T) {
 		go func() { down <- srv.Shutdown(ctx) }()
 		eventually(t, func() bool { return asked.Load() == conns }, "everybody asked")
 		cancel()
-		require.ErrorIs(t, receive(t, down, "Shutdown's answer"), context.Canceled)
+		require.ErrorIs(t, receive(t, down, "Shutdown's result"), context.Canceled)
 		require.NoError(t, all(conns, func(i int) error {
 			if _, err := clients[i].Read(make([]byte, 1)); err == nil {
 				return errors.New("bytes from an aborted connection")
@@ -264,9 +265,9 @@ func TestEveryCallThatEndsAServerReturns(t *testing.T) {
 		eventually(t, func() bool { return asked.Load() == 1 }, "the channel asked once")
 		require.NoError(t, all(4, func(int) error { return srv.Close() }))
 		for range cap(downs) { // they were draining when somebody else aborted
-			require.ErrorIs(t, receive(t, downs, "Shutdown's answer"), weir.ErrServerClosed)
+			require.ErrorIs(t, receive(t, downs, "Shutdown's result"), weir.ErrServerClosed)
 		}
-		require.ErrorIs(t, receive(t, served, "Wait's answer"), weir.ErrServerClosed)
+		require.ErrorIs(t, receive(t, served, "Wait's result"), weir.ErrServerClosed)
 		assert.EqualValues(t, 1, asked.Load())
 		_, err := srv.Listen("tcp", "127.0.0.1:0")
 		require.ErrorIs(t, err, weir.ErrServerClosed)
@@ -303,7 +304,7 @@ func TestAPanicInChannelShutdownKeepsNobodyElseFromFinishing(t *testing.T) {
 			}
 			return nil
 		})
-		require.NoError(t, receive(t, down, "Shutdown's answer"))
+		require.NoError(t, receive(t, down, "Shutdown's result"))
 		assert.EqualValues(t, conns/2, byes.Load())
 	})
 }
@@ -419,7 +420,7 @@ func TestAListenThatShutdownOvertakesLeavesNoListener(t *testing.T) {
 		default:
 		}
 		cancel()
-		require.ErrorIs(t, receive(t, down, "Shutdown's answer"), context.Canceled)
+		require.ErrorIs(t, receive(t, down, "Shutdown's result"), context.Canceled)
 	})
 }
 
@@ -462,6 +463,6 @@ func TestShutdownOvertakesAServeThatIsAddingLoops(t *testing.T) {
 		}}
 		require.ErrorIs(t, srv.Serve(hooked), weir.ErrServerClosed)
 		close(release)
-		assert.NoError(t, receive(t, down, "Shutdown's answer"))
+		assert.NoError(t, receive(t, down, "Shutdown's result"))
 	})
 }

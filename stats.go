@@ -29,8 +29,8 @@ type LoopStats struct {
 	Kernel       transport.Stats // zero once the loop is gone
 }
 
-// Stats answers the counters, each loop's as of one moment. It waits for every loop's next turn, at most until ctx is
-// done, which is its only error beside pipeline.ErrWouldDeadlock. Before the server has started it answers zero.
+// Stats returns the counters, each loop's as of one moment. It waits for every loop's next turn, at most until ctx is
+// done, which is its only error beside pipeline.ErrWouldDeadlock. Before the server has started it returns zero.
 func (s *Server) Stats(ctx context.Context) (Stats, error) {
 	s.mu.Lock()
 	e := s.engine
@@ -45,13 +45,13 @@ func (e *engine) stats(ctx context.Context) (Stats, error) {
 	if e.onThread() {
 		return Stats{}, errOnLoop("stats", "call it on another goroutine")
 	}
-	all := Stats{Loops: make([]LoopStats, len(e.agents))}
-	for i, a := range e.agents {
+	all := Stats{Loops: make([]LoopStats, len(e.workers))}
+	for i, w := range e.workers {
 		st := LoopStats{
-			Transport: a.kind, Accepted: a.accepted.Load(), Dialed: a.dialed.Load(), AcceptErrors: a.acceptErrors.Load(),
-			Open: int(a.openAccepted.Load() + a.openDialed.Load()),
+			Transport: w.kind, Accepted: w.accepted.Load(), Dialed: w.dialed.Load(),
+			AcceptErrors: w.acceptErrors.Load(), Open: int(w.openAccepted.Load() + w.openDialed.Load()),
 		}
-		if err := a.stats(ctx, &st); err != nil {
+		if err := w.stats(ctx, &st); err != nil {
 			return Stats{}, fmt.Errorf("weir: stats of loop %d: %w", i, err)
 		}
 		all.Accepted += st.Accepted
@@ -64,10 +64,10 @@ func (e *engine) stats(ctx context.Context) (Stats, error) {
 }
 
 // stats adds what only the loop knows.
-func (a *agent) stats(ctx context.Context, st *LoopStats) error {
+func (w *worker) stats(ctx context.Context, st *LoopStats) error {
 	got := make(chan LoopStats, 1) // a call that ctx ended may still run: it must not touch st
-	err := a.call(ctx, func() error {
-		got <- LoopStats{Loop: a.loop.Stats(), Kernel: a.loop.Transport().Stats()}
+	err := w.call(ctx, func() error {
+		got <- LoopStats{Loop: w.loop.Stats(), Kernel: w.loop.Transport().Stats()}
 		return nil
 	})
 	switch {
@@ -75,7 +75,7 @@ func (a *agent) stats(ctx context.Context, st *LoopStats) error {
 		fromLoop := <-got
 		st.Loop, st.Kernel = fromLoop.Loop, fromLoop.Kernel
 	case errors.Is(err, loop.ErrStopped): // its counters stand still and are anybody's
-		st.Loop = a.loop.Stats()
+		st.Loop = w.loop.Stats()
 	default:
 		return err
 	}

@@ -1,5 +1,6 @@
-// Package weir is an event-loop networking framework: a Server and a Dialer choose the transport, start the loops, accept
-// or connect, and make a channel with a pipeline of handlers for each connection; a Set writes to many channels at once.
+// Package weir is an event-loop networking framework: a Server and a Dialer choose the transport, start the loops,
+// accept or connect, and make a channel with a pipeline of handlers for each connection; a Set writes to many
+// channels at once.
 package weir
 
 import (
@@ -12,12 +13,12 @@ import (
 
 // What callers branch on; wrapped with the operation and its values.
 var (
-	// ErrServerClosed is what ListenAndServe, Serve and Wait answer after Shutdown or Close, and what everything answers
-	// that comes after them.
+	// ErrServerClosed is returned by ListenAndServe, Serve and Wait after Shutdown or Close, and by everything that
+	// is called after them.
 	ErrServerClosed = errors.New("weir: server closed")
-	// ErrDialerClosed answers a Dial after Close or Shutdown of the Dialer.
+	// ErrDialerClosed is returned by Dial after Close or Shutdown of the Dialer.
 	ErrDialerClosed = errors.New("weir: dialer closed")
-	// ErrConfig answers settings that cannot work, before anything is started.
+	// ErrConfig is returned for settings that cannot work, before anything is started.
 	ErrConfig = errors.New("weir: bad configuration")
 )
 
@@ -26,7 +27,7 @@ type Kind string
 
 // The transports.
 const (
-	// Auto is io_uring where it can be opened, else epoll, with one line in the log that tells why.
+	// Auto is io_uring where it can be opened, else epoll, with one line in the log that says why.
 	Auto Kind = "auto"
 	// Uring is io_uring. Chosen by name it is never replaced: where it cannot be opened, starting fails.
 	Uring Kind = "uring"
@@ -37,7 +38,8 @@ const (
 // defaultLoops is one loop per processor that Go uses.
 func defaultLoops() int { return min(runtime.GOMAXPROCS(0), runtime.NumCPU()) }
 
-// errOnLoop answers calls that wait for loops when they come from a loop's thread, where the wait would never end.
+// errOnLoop is the error of calls that wait for loops when they come from a loop's thread, where the wait would never
+// end.
 func errOnLoop(operation, instead string) error {
 	return fmt.Errorf("weir: %s on a loop's thread: %w: %s", operation, pipeline.ErrWouldDeadlock, instead)
 }

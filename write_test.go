@@ -20,7 +20,7 @@ func (r refs) ChannelActive(ctx *pipeline.Context) error {
 	return nil
 }
 
-// refTo answers the Ref of a channel whose peer reads and throws away.
+// refTo returns the Ref of a channel whose peer reads and throws away.
 func refTo(tb testing.TB, kind weir.Kind) pipeline.Ref {
 	tb.Helper()
 	made := make(refs, 1)

@@ -13,12 +13,12 @@ import (
 	"github.com/weirnet/weir/transport"
 )
 
-// errPanicked answers a call whose function panicked; the loop has logged the panic.
+// errPanicked is the error of a call whose function panicked; the loop has logged the panic.
 var errPanicked = errors.New("panicked")
 
-// agent does on one loop what other goroutines ask the engine for, and keeps its listeners and channels. Its requests
+// worker does on one loop what other goroutines ask the engine for, and keeps its listeners and channels. Its requests
 // are control messages: a full task queue does not keep a server from being shut down.
-type agent struct {
+type worker struct {
 	// Set before the loop starts, then immutable.
 	engine *engine
 	index  int
@@ -44,37 +44,37 @@ type agent struct {
 	drain     drain
 }
 
-var _ loop.Completer = (*agent)(nil)
+var _ loop.Completer = (*worker)(nil)
 
-func (a *agent) init(l *loop.Loop) {
-	a.loop = l
-	a.node.Init(a)
+func (w *worker) init(l *loop.Loop) {
+	w.loop = l
+	w.node.Init(w)
 }
 
-// begin is the agent's first call.
-func (a *agent) begin() error {
-	reg, err := a.loop.Register(a)
+// begin is the worker's first call.
+func (w *worker) begin() error {
+	reg, err := w.loop.Register(w)
 	if err != nil {
 		return err
 	}
-	a.reg = reg
-	a.pool = a.loop.Pool()
+	w.reg = reg
+	w.pool = w.loop.Pool()
 	return nil
 }
 
 // do makes the loop run fn, after what the caller has asked for before. False: the loop is gone and fn will not run.
-func (a *agent) do(fn func()) bool {
-	a.mu.Lock()
-	a.queue = append(a.queue, fn)
-	a.mu.Unlock()
-	return a.loop.Post(&a.node)
+func (w *worker) do(fn func()) bool {
+	w.mu.Lock()
+	w.queue = append(w.queue, fn)
+	w.mu.Unlock()
+	return w.loop.Post(&w.node)
 }
 
-// call runs fn on the loop and answers its error, that of ctx, or loop.ErrStopped. When ctx ends the waiting, fn may still
-// run. It must not be called on a loop's thread.
-func (a *agent) call(ctx context.Context, fn func() error) error {
+// call runs fn on the loop and returns its error, that of ctx, or loop.ErrStopped. When ctx ends the waiting, fn may
+// still run. It must not be called on a loop's thread.
+func (w *worker) call(ctx context.Context, fn func() error) error {
 	result := make(chan error, 1)
-	a.do(func() {
+	w.do(func() {
 		err := errPanicked
 		defer func() { result <- err }() // also after a panic or a Goexit
 		err = fn()
@@ -84,60 +84,60 @@ func (a *agent) call(ctx context.Context, fn func() error) error {
 		return err
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-a.loop.Done():
+	case <-w.loop.Done():
 	}
 	select {
 	case err := <-result: // it was the last thing that the loop did
 		return err
 	default:
-		return fmt.Errorf("loop %d: %w", a.index, loop.ErrStopped)
+		return fmt.Errorf("loop %d: %w", w.index, loop.ErrStopped)
 	}
 }
 
 // RunNode runs what was asked for until now; what that asks for comes in a later turn. It takes one at a time: after
 // a panic, Panicked comes back for the rest.
-func (a *agent) RunNode(*loop.Node) {
-	a.mu.Lock()
-	n := len(a.queue)
-	a.mu.Unlock()
+func (w *worker) RunNode(*loop.Node) {
+	w.mu.Lock()
+	n := len(w.queue)
+	w.mu.Unlock()
 	for range n {
-		a.mu.Lock()
-		fn := a.queue[0]
-		a.queue[0] = nil
-		a.queue = a.queue[1:]
-		a.mu.Unlock()
+		w.mu.Lock()
+		fn := w.queue[0]
+		w.queue[0] = nil
+		w.queue = w.queue[1:]
+		w.mu.Unlock()
 		fn()
 	}
-	a.mu.Lock()
-	more := len(a.queue) > 0
+	w.mu.Lock()
+	more := len(w.queue) > 0
 	if !more {
-		a.queue = nil
+		w.queue = nil
 	}
-	a.mu.Unlock()
+	w.mu.Unlock()
 	if more {
-		a.loop.Post(&a.node)
+		w.loop.Post(&w.node)
 	}
 }
 
 // Panicked logs the panic of a hook and goes on with the requests behind it.
-func (a *agent) Panicked(v any, stack []byte) {
-	a.loop.Logger().Error("weir: callback panicked", "panic", v, "stack", string(stack))
-	a.loop.Post(&a.node)
+func (w *worker) Panicked(v any, stack []byte) {
+	w.loop.Logger().Error("weir: callback panicked", "panic", v, "stack", string(stack))
+	w.loop.Post(&w.node)
 }
 
-// Abort tells that the loop goes away; when that was not asked for, the others go with it.
-func (a *agent) Abort(error) {
-	a.gone = true
-	a.drain.stop()
-	a.loop.Unregister(a.reg)
-	a.engine.stop()
+// Abort is called when the loop goes away; when that was not asked for, the others go with it.
+func (w *worker) Abort(error) {
+	w.gone = true
+	w.drain.stop()
+	w.loop.Unregister(w.reg)
+	w.engine.stop()
 }
 
-// Complete and EndTurn are not used: the agent submits nothing.
-func (a *agent) Complete(*transport.Completion) {}
+// Complete and EndTurn are not used: the worker submits nothing.
+func (w *worker) Complete(*transport.Completion) {}
 
 // EndTurn is not used.
-func (a *agent) EndTurn() {}
+func (w *worker) EndTurn() {}
 
 // origin says how a channel came to be.
 type origin int
@@ -147,30 +147,31 @@ const (
 	fromDial
 )
 
-// joined keeps account of a new channel.
-func (a *agent) joined(c *channel.Channel, from origin) {
-	a.channels[from].add(c)
+// added keeps account of a new channel.
+func (w *worker) added(c *channel.Channel, from origin) {
+	w.channels[from].add(c)
 	if from == fromAccept {
-		a.accepted.Add(1)
-		a.openAccepted.Add(1)
+		w.accepted.Add(1)
+		w.openAccepted.Add(1)
 	} else {
-		a.dialed.Add(1)
-		a.openDialed.Add(1)
+		w.dialed.Add(1)
+		w.openDialed.Add(1)
 	}
 }
 
-// left is the end of what joined began.
-func (a *agent) left(c *channel.Channel, from origin) {
-	a.channels[from].remove(c)
+// removed is the end of what added began.
+func (w *worker) removed(c *channel.Channel, from origin) {
+	w.channels[from].remove(c)
 	if from == fromAccept {
-		a.openAccepted.Add(-1)
+		w.openAccepted.Add(-1)
 	} else {
-		a.openDialed.Add(-1)
+		w.openDialed.Add(-1)
 	}
-	a.drain.channelLeft(a)
+	w.drain.channelLeft(w)
 }
 
-// roster is a list of channels, in an order that depends only on who came and went when. A channel's Place is its index.
+// roster is a list of channels, in an order that depends only on who came and went when. A channel's Place is its
+// index.
 type roster struct {
 	list []*channel.Channel
 }

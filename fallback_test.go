@@ -53,7 +53,7 @@ func TestAutoFallsBackWithOneLineOfTheReason(t *testing.T) {
 	e.stop()
 	e.join()
 	require.NoError(t, e.err)
-	for i, a := range e.agents {
+	for i, a := range e.workers {
 		assert.Equal(t, Epoll, a.kind, "loop %d", i)
 	}
 	assert.Equal(t, 1, strings.Count(text.String(), "falls back"), "%s", text.String())
@@ -81,7 +81,9 @@ func TestAChosenTransportNeverFallsBack(t *testing.T) {
 		{"not on this system", []opener{epollOpener(t)}, transport.ErrNotSupported},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			_, err := startEngine(engineConfig{loops: 2, kind: Uring, openers: tc.openers, logger: slog.New(slog.DiscardHandler)})
+			_, err := startEngine(engineConfig{
+				loops: 2, kind: Uring, openers: tc.openers, logger: slog.New(slog.DiscardHandler),
+			})
 			require.ErrorIs(t, err, tc.want)
 			require.ErrorContains(t, err, "uring")
 		})

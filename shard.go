@@ -15,15 +15,15 @@ import (
 // writesPerTurn is how many writes one turn makes for broadcasts at most.
 const writesPerTurn = 4096
 
-// part is the members of a Set on one loop, and what they have yet to be given: a log that each member reads at its own
-// pace.
+// shard is the part of a Set on one loop: its members, and what they have yet to be given: a log that each member
+// reads at its own pace.
 //
 //	queue ──▶ [ oldest … newest ] ──▶ members that are behind: ready to be written to, or parked until writable
 //	(posted)     log, MaxBehindBytes
-type part struct {
-	// Set in newPart, then immutable.
+type shard struct {
+	// Set in newShard, then immutable.
 	set       *Set
-	agent     *agent
+	worker    *worker
 	turnBytes int // taken in per turn: what was written has to be sent before members are judged
 	maxBehind int64
 
@@ -47,18 +47,18 @@ type part struct {
 // entry is a message of the log.
 type entry struct {
 	*broadcast
-	buf  *buffer.Buf // owned: its bytes
-	left int         // members that have not passed it
+	buf    *buffer.Buf // owned: its bytes
+	unread int         // members that have not passed it
 }
 
 // member is a channel of the set, and the handler that watches over it. Loop goroutine only.
 type member struct {
-	part  *part
+	shard *shard
 	ctx   *pipeline.Context
 	name  string // of the handler, once added
 	next  uint64 // number of the next message it gets
-	at    int    // in part.members
-	atOff int    // in part.behind, while it is behind
+	at    int    // in shard.members
+	atOff int    // in shard.behind, while it is behind
 	state memberState
 	gone  bool
 }
@@ -67,7 +67,7 @@ type memberState uint8
 
 const (
 	current memberState = iota // has everything
-	ready                      // in part.ready
+	ready                      // in shard.ready
 	parked                     // behind and not writable
 )
 
@@ -77,8 +77,8 @@ var (
 	_ pipeline.WritabilityHandler = (*member)(nil)
 )
 
-func newPart(s *Set, a *agent, cfg *channel.Config) *part {
-	p := &part{set: s, agent: a, turnBytes: cfg.WriteHighBytes / 2, maxBehind: int64(s.MaxBehindBytes)}
+func newShard(s *Set, w *worker, cfg *channel.Config) *shard {
+	p := &shard{set: s, worker: w, turnBytes: cfg.WriteHighBytes / 2, maxBehind: int64(s.MaxBehindBytes)}
 	if p.turnBytes == 0 {
 		p.turnBytes = channel.DefaultWriteHighBytes / 2
 	}
@@ -97,7 +97,7 @@ func (m *member) HandlerAdded(ctx *pipeline.Context) error {
 
 // HandlerRemoved takes the member out: its channel is closed.
 func (m *member) HandlerRemoved(*pipeline.Context) error {
-	m.part.remove(m)
+	m.shard.remove(m)
 	return nil
 }
 
@@ -106,24 +106,24 @@ func (m *member) HandlerRemoved(*pipeline.Context) error {
 func (m *member) ChannelWritabilityChanged(ctx *pipeline.Context) error {
 	ctx.FireWritabilityChanged()
 	if m.state == parked && !m.gone {
-		m.part.write(m, writesPerTurn)
-		m.part.settle(m)
+		m.shard.write(m, writesPerTurn)
+		m.shard.settle(m)
 	}
 	return nil
 }
 
 // post puts b behind the others; false when the loop is gone. Any goroutine.
-func (p *part) post(b *broadcast) bool {
+func (p *shard) post(b *broadcast) bool {
 	p.mu.Lock()
 	p.queue = append(p.queue, b)
 	first := !p.posted
 	p.posted = true
 	p.mu.Unlock()
-	return !first || p.agent.do(p.run)
+	return !first || p.worker.do(p.run)
 }
 
 // run takes in what was posted and writes it to the members that take it, some of it in each turn.
-func (p *part) run() {
+func (p *shard) run() {
 	writes := writesPerTurn
 	for taken := 0; ; {
 		for len(p.ready) > 0 {
@@ -154,7 +154,7 @@ func (p *part) run() {
 }
 
 // schedule makes run come if it does not come anyway.
-func (p *part) schedule() {
+func (p *shard) schedule() {
 	p.mu.Lock()
 	first := !p.posted
 	p.posted = true
@@ -165,15 +165,15 @@ func (p *part) schedule() {
 }
 
 // again makes run come in the next turn, when what was written is sent.
-func (p *part) again() {
+func (p *shard) again() {
 	if p.timer == nil {
-		p.timer = p.agent.loop.NewTimer(p.agent, p.run)
+		p.timer = p.worker.loop.NewTimer(p.worker, p.run)
 	}
 	p.timer.Reset(0)
 }
 
-// take answers the next posted message. Without one it answers nil, and the next post makes run come.
-func (p *part) take() *broadcast {
+// take returns the next posted message. Without one it returns nil, and the next post makes run come.
+func (p *shard) take() *broadcast {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.queue) > 0 {
@@ -187,11 +187,11 @@ func (p *part) take() *broadcast {
 }
 
 // append puts b into the log for all who are members now, and lets those who are too far behind miss the oldest.
-func (p *part) append(b *broadcast) {
+func (p *shard) append(b *broadcast) {
 	if len(p.members) == 0 {
 		return
 	}
-	p.log = append(p.log, entry{broadcast: b, buf: buffer.Wrap(b.bytes), left: len(p.members)})
+	p.log = append(p.log, entry{broadcast: b, buf: buffer.Wrap(b.bytes), unread: len(p.members)})
 	p.kept.Add(int64(len(b.bytes)))
 	for len(p.log) > 1 && p.kept.Load() > p.maxBehind {
 		p.evict()
@@ -207,15 +207,15 @@ func (p *part) append(b *broadcast) {
 }
 
 // evict drops the oldest message. Who has not got it misses it.
-func (p *part) evict() {
-	victims := make([]*member, 0, p.log[0].left)
+func (p *shard) evict() {
+	victims := make([]*member, 0, p.log[0].unread)
 	for _, m := range p.behind {
 		if m.next == p.oldest {
 			m.next++
 			victims = append(victims, m)
 		}
 	}
-	p.log[0].left = 0
+	p.log[0].unread = 0
 	p.trim()
 	p.set.missed.Add(uint64(len(victims)))
 	if p.set.Slow == nil {
@@ -228,14 +228,14 @@ func (p *part) evict() {
 	}
 }
 
-// slow tells the user; a panic is the member's.
-func (p *part) slow(m *member) {
+// slow calls the user's Slow; a panic is the member's.
+func (p *shard) slow(m *member) {
 	defer p.rescue(m)
 	p.set.Slow(m.ctx)
 }
 
 // guarded writes to a member outside its own callbacks: a panic of its handlers closes its channel and nothing else.
-func (p *part) guarded(m *member, writes int) (done int) {
+func (p *shard) guarded(m *member, writes int) (done int) {
 	defer p.rescue(m)
 	done = p.write(m, writes)
 	p.settle(m)
@@ -243,17 +243,17 @@ func (p *part) guarded(m *member, writes int) (done int) {
 }
 
 // rescue is deferred around what a member's handlers do.
-func (p *part) rescue(m *member) {
+func (p *shard) rescue(m *member) {
 	if v := recover(); v != nil {
-		p.agent.loop.Logger().Error("weir: handler panicked in a broadcast, channel closed", "panic", v, "channel", m.ctx.ID(),
-			"stack", string(debug.Stack()))
+		p.worker.loop.Logger().Error("weir: handler panicked in a broadcast, channel closed",
+			"panic", v, "channel", m.ctx.ID(), "stack", string(debug.Stack()))
 		p.remove(m)
 		m.ctx.Abort(fmt.Errorf("%w: in a broadcast: %v", channel.ErrPanic, v))
 	}
 }
 
-// write gives m what it has yet to get, while it is writable, and answers how many writes that was.
-func (p *part) write(m *member, most int) (writes int) {
+// write gives m what it has yet to get, while it is writable, and returns how many writes that was.
+func (p *shard) write(m *member, most int) (writes int) {
 	for !m.gone && m.next < p.oldest+uint64(len(p.log)) && writes < most && m.ctx.Writable() {
 		e := p.log[m.next-p.oldest]
 		if e.hasExcept && m.ctx.ID() == e.except {
@@ -273,7 +273,7 @@ func (p *part) write(m *member, most int) (writes int) {
 }
 
 // settle puts a member that was written to where it belongs.
-func (p *part) settle(m *member) {
+func (p *shard) settle(m *member) {
 	switch {
 	case m.gone:
 	case !m.ctx.Open():
@@ -290,15 +290,15 @@ func (p *part) settle(m *member) {
 }
 
 // pass moves m behind its next message.
-func (p *part) pass(m *member) {
-	p.log[m.next-p.oldest].left--
+func (p *shard) pass(m *member) {
+	p.log[m.next-p.oldest].unread--
 	m.next++
 	p.trim()
 }
 
 // trim drops the oldest messages that all have passed.
-func (p *part) trim() {
-	for len(p.log) > 0 && p.log[0].left == 0 {
+func (p *shard) trim() {
+	for len(p.log) > 0 && p.log[0].unread == 0 {
 		p.kept.Add(-int64(len(p.log[0].bytes)))
 		p.log[0].buf.Release()
 		p.log[0] = entry{}
@@ -310,7 +310,7 @@ func (p *part) trim() {
 	}
 }
 
-func (p *part) add(m *member) {
+func (p *shard) add(m *member) {
 	m.at = len(p.members)
 	m.next = p.oldest + uint64(len(p.log))
 	p.members = append(p.members, m)
@@ -318,7 +318,7 @@ func (p *part) add(m *member) {
 	p.count.Add(1)
 }
 
-func (p *part) remove(m *member) {
+func (p *shard) remove(m *member) {
 	if m.gone {
 		return
 	}
@@ -326,7 +326,7 @@ func (p *part) remove(m *member) {
 	delete(p.index, m.ctx)
 	p.count.Add(-1)
 	for i := m.next; i < p.oldest+uint64(len(p.log)); i++ {
-		p.log[i-p.oldest].left--
+		p.log[i-p.oldest].unread--
 	}
 	if m.state != current {
 		p.caughtUp(m)
@@ -340,7 +340,7 @@ func (p *part) remove(m *member) {
 }
 
 // caughtUp takes m from those that are behind.
-func (p *part) caughtUp(m *member) {
+func (p *shard) caughtUp(m *member) {
 	m.state = current
 	last := len(p.behind) - 1
 	p.behind[m.atOff] = p.behind[last]
