@@ -12,12 +12,12 @@ var (
 	ErrStale = errors.New("transport: stale handle")
 	// ErrBusy completes a second Recv, Send, Accept or WatchClose on a Handle that has one.
 	ErrBusy = errors.New("transport: operation of this kind in progress")
-	// ErrWouldBlock completes a Send with NoWait, or answers a SendNow, of which the kernel took less than all.
+	// ErrWouldBlock completes a Send with NoWait, or returns a SendNow, of which the kernel took less than all.
 	ErrWouldBlock = errors.New("transport: send would block")
-	// ErrNotNow answers a SendNow of a transport that only sends by an operation.
+	// ErrNotNow returns a SendNow of a transport that only sends by an operation.
 	ErrNotNow = errors.New("transport: sends by operations only")
-	// ErrClosed is answered after the transport was closed.
+	// ErrClosed is returned after the transport was closed.
 	ErrClosed = errors.New("transport: closed")
-	// ErrNotSupported is answered where the transport, the kernel or the system lacks something.
+	// ErrNotSupported is returned where the transport, the kernel or the system lacks something.
 	ErrNotSupported = errors.New("transport: not supported")
 )

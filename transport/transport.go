@@ -1,5 +1,5 @@
-// Package transport is the contract between an event loop and a kernel: operations go in by Submit, completions come out
-// of Wait. It is completion-shaped on every implementation; epoll makes the calls itself when a socket is ready.
+// Package transport is the contract between an event loop and a kernel: operations go in by Submit, completions come
+// out of Wait. It is completion-shaped on every implementation; epoll makes the calls itself when a socket is ready.
 package transport
 
 import (
@@ -13,8 +13,8 @@ import (
 )
 
 // Transport carries the operations of one event loop. Every method belongs to the goroutine (and OS thread) that opened
-// the transport, Wake excepted. A transport on a real clock also has Clock() time.Duration: the time now, from the fixed
-// point of Now, read anew; a loop bounds its turns by it.
+// the transport, Wake excepted. A transport on a real clock also has Clock() time.Duration: the time now, from the
+// fixed point of Now, read anew; a loop bounds its turns by it.
 type Transport interface {
 	// Listen opens a listening socket, or adopts one (ListenConfig.Listener). It accepts nothing until an Accept is
 	// submitted.
@@ -24,21 +24,21 @@ type Transport interface {
 	// completion. Each Submit yields completions of which exactly the last has More == false.
 	Submit(op Op)
 
-	// SendNow is a Send with Op.NoWait for which no completion is needed, where the kernel answers at once: it borrows bufs
-	// until return and answers how many of their readable bytes the kernel took, with ErrWouldBlock when that is less than
-	// all. ErrNotNow: nothing was done, this transport only sends by Submit. It looks no further than a Send would: ErrStale,
-	// ErrBusy, and the error of a broken connection, which is told once.
+	// SendNow is a Send with Op.NoWait for which no completion is needed, where the outcome is known at once: it borrows
+	// bufs until return and returns how many of their readable bytes the kernel took, with ErrWouldBlock when that is
+	// less than all. ErrNotNow: nothing was done, this transport only sends by Submit. It looks no further than a Send
+	// would: ErrStale, ErrBusy, and the error of a broken connection, which is told once.
 	SendNow(h Handle, bufs []*buffer.Buf) (n int, err error)
 
-	// Wait appends completions to dst and answers it: first those that are already there, else those that arrive within
-	// timeout (negative: without limit; zero: only look). It hands out a bounded batch, never more than cap(dst)-len(dst)
-	// when that is above zero (256 otherwise); what is left comes with the next call, which then makes no system call
-	// before handing it out. It may answer without completions before the timeout: after Wake, or on a signal. An error
-	// means that the transport is beyond use.
+	// Wait appends completions to dst and returns it: first those that are already there, else those that arrive within
+	// timeout (negative: without limit; zero: only look). It hands out a bounded batch, never more than
+	// cap(dst)-len(dst) when that is above zero (256 otherwise); what is left comes with the next call, which then
+	// makes no system call before handing it out. It may return without completions before the timeout: after Wake, or
+	// on a signal. An error means that the transport is beyond use.
 	Wait(dst []Completion, timeout time.Duration) ([]Completion, error)
 
-	// Wake makes a Wait that runs now, or else the next one, return at once. Any goroutine; any number of wakes before a
-	// Wait count as one. After Close it answers ErrClosed.
+	// Wake makes a Wait that runs now, or else the next one, return at once. Any goroutine; any number of wakes before
+	// a Wait count as one. After Close it returns ErrClosed.
 	Wake() error
 
 	// Now is the time since some fixed point: monotonic, read at most once per Wait, virtual on sim.
@@ -47,24 +47,24 @@ type Transport interface {
 	// Pool is the loop's pool; received data comes in Bufs of it.
 	Pool() *buffer.Pool
 
-	// LocalAddr answers the address a listener or a socket is bound to: *net.TCPAddr or *net.UnixAddr; nil for a stale
+	// LocalAddr returns the address a listener or a socket is bound to: *net.TCPAddr or *net.UnixAddr; nil for a stale
 	// Handle.
 	LocalAddr(h Handle) net.Addr
 
 	// Control runs fn with the descriptor behind h. ErrStale for a stale Handle, ErrNotSupported where there is none.
 	Control(h Handle, fn func(fd uintptr) error) error
 
-	// Stats answers counters since the transport was opened.
+	// Stats returns counters since the transport was opened.
 	Stats() Stats
 
 	// Close closes every socket and listener at once (what was not sent is lost) and frees the transport. Completions
 	// that were not handed out are dropped with their buffers. Close the channels first for a tidy end. Afterwards Wait
-	// and Listen answer ErrClosed.
+	// and Listen return ErrClosed.
 	Close() error
 }
 
-// Handle names a socket of one transport. It is opaque: a slot and a generation, so that a stale one is recognised. Zero
-// names nothing.
+// Handle names a socket of one transport. It is opaque: a slot and a generation, so that a stale one is recognised.
+// Zero names nothing.
 type Handle uint64
 
 // Kind says what an operation does.
@@ -74,19 +74,19 @@ type Kind uint8
 const (
 	// KindNone is the zero Kind; submitting it panics.
 	KindNone Kind = iota
-	// Recv delivers what the peer sends, in order, each completion with N > 0 and a Buf of N bytes, until Op.Limit bytes
-	// were delivered (last completion has More == false), the peer finished sending (io.EOF), the operation was
+	// Recv delivers what the peer sends, in order, each completion with N > 0 and a Buf of N bytes, until Op.Limit
+	// bytes were delivered (last completion has More == false), the peer finished sending (io.EOF), the operation was
 	// cancelled (ErrCanceled) or the connection broke (its error). The data received before the end always comes first.
-	// A transport may overshoot Limit by less than one of its blocks; the channel counts that as debt. The end never comes
-	// together with data; a Recv after io.EOF answers io.EOF again. Linux tells of a reset once: when a blocked Send got
-	// ECONNRESET, the Recv may read io.EOF. At most one per Handle.
+	// A transport may overshoot Limit by less than one of its blocks; the channel counts that as debt. The end never
+	// comes together with data; a Recv after io.EOF returns io.EOF again. Linux tells of a reset once: when a blocked
+	// Send got ECONNRESET, the Recv may read io.EOF. At most one per Handle.
 	Recv
 	// Send sends the readable bytes of Op.Bufs in order. Its completions' N add up to all the bytes unless it fails;
 	// there may be several (progress). It borrows the Bufs, and the slice, until the last completion: the caller must
-	// not consume, append to or release them before. At most one Send or SendFile per Handle.
-	// With Op.NoWait it takes what the kernel takes at once: its only completion, which the next Wait hands out, has the
-	// count, and ErrWouldBlock when that is less than all. The caller then moves what is left out of lent blocks and
-	// submits it again without NoWait.
+	// not consume, append to or release them before. At most one Send or SendFile per Handle. With Op.NoWait it takes
+	// what the kernel takes at once: its only completion, which the next Wait hands out, has the count, and
+	// ErrWouldBlock when that is less than all. The caller then moves what is left out of lent blocks and submits it
+	// again without NoWait.
 	Send
 	// SendFile sends Op.File; completions as for Send. A file that ends early fails with io.ErrUnexpectedEOF.
 	SendFile
@@ -106,8 +106,8 @@ const (
 	// new operations. Closing a listener frees its port.
 	Close
 	// Cancel ends the operation with the token Op.Target: that one gets its last completion, ErrCanceled unless it was
-	// faster. Its own completion, which may come before or after that, has ErrNotFound when there was nothing to cancel.
-	// Data that had already been received when a Recv is cancelled is delivered before its last completion.
+	// faster. Its own completion, which may come before or after that, has ErrNotFound when there was nothing to
+	// cancel. Data that had already been received when a Recv is cancelled is delivered before its last completion.
 	Cancel
 )
 
@@ -144,8 +144,8 @@ type Completion struct {
 	More   bool           // the operation goes on
 }
 
-// Token names an operation: the slot and the generation of whoever gets the completion, and a small number of their own,
-// usually the Kind. Transports only carry it, but slots from SlotReserved on are theirs.
+// Token names an operation: the slot and the generation of whoever gets the completion, and a small number of their
+// own, usually the Kind. Transports only carry it, but slots from SlotReserved on are theirs.
 type Token uint64
 
 // SlotReserved is the first slot that is a transport's own.
@@ -200,8 +200,8 @@ type SocketConfig struct {
 	Delay bool
 	// KeepAlive as in net.KeepAliveConfig; the zero value leaves it off.
 	KeepAlive net.KeepAliveConfig
-	// SendBufferBytes and ReceiveBufferBytes are SO_SNDBUF and SO_RCVBUF, also of an adopted listener; zero leaves the kernel's
-	// auto-tuning on.
+	// SendBufferBytes and ReceiveBufferBytes are SO_SNDBUF and SO_RCVBUF, also of an adopted listener; zero leaves the
+	// kernel's auto-tuning on.
 	SendBufferBytes    int
 	ReceiveBufferBytes int
 }

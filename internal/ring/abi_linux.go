@@ -98,7 +98,7 @@ type Entry struct {
 	_        [2]uint64
 }
 
-// Read answers what an entry says.
+// Read returns what an entry says.
 func Read(e *SQE) Entry {
 	// SAFETY: both types are the 64 bytes of struct io_uring_sqe; a test compares the fields' places.
 	return *(*Entry)(unsafe.Pointer(e))

@@ -40,7 +40,7 @@ func NewArena() (*Arena, error) {
 	}, nil
 }
 
-// Vectors answers room for n vectors, at most MaxVectors, or nil when the arena is full.
+// Vectors returns room for n vectors, at most MaxVectors, or nil when the arena is full.
 func (a *Arena) Vectors(n int) []Vector {
 	if len(a.vectors)-a.v < n {
 		return nil
@@ -50,7 +50,7 @@ func (a *Arena) Vectors(n int) []Vector {
 	return v
 }
 
-// Header answers a message header, or nil when the arena is full.
+// Header returns a message header, or nil when the arena is full.
 func (a *Arena) Header() *MessageHeader {
 	if a.h == len(a.headers) {
 		return nil
@@ -59,8 +59,8 @@ func (a *Arena) Header() *MessageHeader {
 	return &a.headers[a.h-1]
 }
 
-// Name copies the struct sockaddr at p, at most 128 bytes, and answers the copy, or nil when the arena is full. It borrows
-// p until return.
+// Name copies the struct sockaddr at p, at most 128 bytes, and returns the copy, or nil when the arena is full. It
+// borrows p until return.
 func (a *Arena) Name(p unsafe.Pointer, size uint32) []byte {
 	if a.n+nameBytes > len(a.names) || size > nameBytes {
 		return nil

@@ -33,8 +33,8 @@ const (
 	MaxBuffers = 1 << 15
 )
 
-// BufferRing is a ring of blocks that the kernel receives into: a queue from this side to the kernel's. It belongs to the
-// goroutine of its Ring.
+// BufferRing is a ring of blocks that the kernel receives into: a queue from this side to the kernel's. It belongs to
+// the goroutine of its Ring.
 type BufferRing struct {
 	ring    *Ring
 	mem     []byte
@@ -69,8 +69,9 @@ func (r *Ring) RegisterBuffers(group uint16, length int) (*BufferRing, error) {
 	return b, nil
 }
 
-// Add puts a block into the ring under a number and answers its position there; Publish shows it to the kernel. The caller keeps mem reachable until a
-// completion brings the number back, and never has more blocks in the ring than it has entries.
+// Add puts a block into the ring under a number and returns its position there; Publish shows it to the kernel. The
+// caller keeps mem reachable until a completion brings the number back, and never has more blocks in the ring than it
+// has entries.
 func (b *BufferRing) Add(mem []byte, id uint16) uint16 {
 	e := &b.entries[b.tail&b.mask]
 	e.address = uint64(address(mem))
@@ -86,9 +87,9 @@ func (b *BufferRing) Publish() {
 		return
 	}
 	b.shown = b.tail
-	// The tail has 16 bits and needs a store with release semantics, which Go has for 32 bits only. The half in front of
-	// it is the first entry's number, which the kernel only reads: storing it again, unchanged, does no harm. arm64 and
-	// others keep the order also towards the kernel's 16-bit load, which reads a part of what was stored as one.
+	// The tail has 16 bits and needs a store with release semantics, which Go has for 32 bits only. The half in front
+	// of it is the first entry's number, which the kernel only reads: storing it again, unchanged, does no harm. arm64
+	// and others keep the order also towards the kernel's 16-bit load, which reads a part of what was stored as one.
 	atomic.StoreUint32(b.word, tailWord(b.entries[0].id, b.tail))
 }
 
@@ -99,8 +100,8 @@ type bufferStatus struct {
 	resv  [8]uint32
 }
 
-// Head is the position of the block that the kernel takes next: it has used those before. Positions have 16 bits and wrap
-// around. It needs Linux 6.8.
+// Head is the position of the block that the kernel takes next: it has used those before. Positions have 16 bits and
+// wrap around. It needs Linux 6.8.
 func (b *BufferRing) Head() (uint16, error) {
 	status := bufferStatus{group: uint32(b.group)}
 	// SAFETY: the struct has the kernel's layout and outlives the call.

@@ -14,7 +14,7 @@ type Kernel interface {
 	// Enter is io_uring_enter(2). A negative timeout means none.
 	Enter(submit, minimum, flags uint32, timeout time.Duration) (int, syscall.Errno)
 	// RegisterBuffers registers a buffer ring at an address as a group, UnregisterBuffers ends that, and BufferHead
-	// answers the position of the next block: the parts of io_uring_register(2) that a Ring cannot do without.
+	// returns the position of the next block: the parts of io_uring_register(2) that a Ring cannot do without.
 	RegisterBuffers(group uint16, address uintptr, entries uint32) syscall.Errno
 	UnregisterBuffers(group uint16) syscall.Errno
 	BufferHead(group uint16) (uint16, syscall.Errno)

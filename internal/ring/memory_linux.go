@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mapAnonymous answers zeroed memory outside the Go heap. It starts on a page and is touched lazily.
+// mapAnonymous returns zeroed memory outside the Go heap. It starts on a page and is touched lazily.
 func mapAnonymous(size int) ([]byte, error) {
 	mem, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err != nil {
@@ -16,7 +16,7 @@ func mapAnonymous(size int) ([]byte, error) {
 	return mem, nil
 }
 
-// word answers the 32 bits at off, which is a multiple of four.
+// word returns the 32 bits at off, which is a multiple of four.
 func word(mem []byte, off int) *uint32 {
 	_ = mem[off+3]
 	// SAFETY: the four bytes are inside mem, which is a mapping and so stays where it is; mappings start on a page and
@@ -24,15 +24,15 @@ func word(mem []byte, off int) *uint32 {
 	return (*uint32)(unsafe.Pointer(&mem[off]))
 }
 
-// view answers n values of type T, which has no pointers, from off on.
+// view returns n values of type T, which has no pointers, from off on.
 func view[T any](mem []byte, off, n int) []T {
 	var t T
 	if n == 0 {
 		return nil
 	}
 	_ = mem[off+n*int(unsafe.Sizeof(t))-1]
-	// SAFETY: the bytes are inside mem, which is a mapping and so stays where it is; callers lay out mem so that off is a
-	// multiple of T's alignment. T has no pointers, so the collector need not know.
+	// SAFETY: the bytes are inside mem, which is a mapping and so stays where it is; callers lay out mem so that off is
+	// a multiple of T's alignment. T has no pointers, so the collector need not know.
 	return unsafe.Slice((*T)(unsafe.Pointer(&mem[off])), n)
 }
 

@@ -17,7 +17,7 @@ type Vector struct {
 	length uintptr
 }
 
-// MakeVector answers a vector of p. The caller keeps p reachable until the kernel is done with it.
+// MakeVector returns a vector of p. The caller keeps p reachable until the kernel is done with it.
 func MakeVector(p []byte) Vector { return Vector{address(p), uintptr(len(p))} }
 
 // MessageHeader is struct msghdr.
@@ -39,7 +39,7 @@ func Recv(e *SQE, fd int32, group uint16, length uint32) {
 }
 
 // RecvLimited prepares a receive that goes on, at most length bytes at a time, until limit bytes have come. The last
-// block may go beyond the limit. It needs Linux 6.17, earlier ones answer EINVAL.
+// block may go beyond the limit. It needs Linux 6.17, earlier ones return EINVAL.
 func RecvLimited(e *SQE, fd int32, group uint16, length, limit uint32) {
 	Recv(e, fd, group, length)
 	e.SetIoprio(recvMultishot)
@@ -52,8 +52,8 @@ func Send(e *SQE, fd int32, p []byte, flags uint32) {
 	e.SetOpFlags(flags)
 }
 
-// SendVectors prepares a send of several runs of bytes. The vectors are a part of an Arena. It needs Linux 6.17, earlier
-// ones answer EINVAL.
+// SendVectors prepares a send of several runs of bytes. The vectors are a part of an Arena. It needs Linux 6.17,
+// earlier ones return EINVAL.
 func SendVectors(e *SQE, fd int32, v []Vector, flags uint32) {
 	// SAFETY: only the number is kept; v is in a mapping.
 	base := uintptr(unsafe.Pointer(unsafe.SliceData(v)))

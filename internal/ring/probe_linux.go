@@ -25,10 +25,10 @@ type probeOp struct {
 // Opcodes tells which operations the kernel has.
 type Opcodes [probeOps]bool
 
-// Has tells whether the kernel has an operation.
+// Has reports whether the kernel has an operation.
 func (o *Opcodes) Has(opcode uint8) bool { return o[opcode] }
 
-// Probe asks the kernel for its operations. It answers nil when the kernel does not tell: before 5.6.
+// Probe asks the kernel for its operations. It returns nil when the kernel does not tell: before 5.6.
 func (r *Ring) Probe() *Opcodes {
 	var p probe
 	// SAFETY: the struct has the kernel's layout and outlives the call.

@@ -1,9 +1,9 @@
-// Package ring is one io_uring: it sets a ring up with what the kernel grants, maps its queues, prepares entries, enters
-// the kernel and reaps completions. It knows nothing of sockets' states; that is transport/uring's.
+// Package ring is one io_uring: it sets a ring up with what the kernel grants, maps its queues, prepares entries,
+// enters the kernel and reaps completions. It knows nothing of sockets' states; that is transport/uring's.
 //
 // A Ring belongs to the goroutine that opened it, which stays locked to its OS thread for as long as the ring lives:
-// io_uring_setup(2), IORING_SETUP_SINGLE_ISSUER, binds a ring to the thread that made it, and so does the registration of
-// its descriptor.
+// io_uring_setup(2), IORING_SETUP_SINGLE_ISSUER, binds a ring to the thread that made it, and so does the registration
+// of its descriptor.
 //
 // What the kernel reads or writes between two system calls lives in anonymous mappings, outside the Go heap: queues,
 // buffer rings, vectors, message headers, addresses, time-outs. Two kinds of Go memory are shown to it: bytes to send
@@ -24,9 +24,9 @@ import "errors"
 
 // What callers branch on.
 var (
-	// ErrUnavailable is answered when this process cannot have the ring it needs; the text says why.
+	// ErrUnavailable is returned when this process cannot have the ring it needs; the text says why.
 	ErrUnavailable = errors.New("io_uring is not available")
-	// ErrDropped is answered once by Enter after the kernel had no memory to keep completions that did not fit the
+	// ErrDropped is returned once by Enter after the kernel had no memory to keep completions that did not fit the
 	// completion queue: some are lost. Dropped counts them.
 	ErrDropped = errors.New("ring: the kernel dropped completions")
 )

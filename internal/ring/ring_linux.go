@@ -62,13 +62,13 @@ func (r *Ring) Flags() Flags { return r.flags }
 // Features are what the kernel said about itself.
 func (r *Ring) Features() Features { return r.features }
 
-// Registered tells whether Enter goes without looking the descriptor up.
+// Registered reports whether Enter goes without looking the descriptor up.
 func (r *Ring) Registered() bool { return r.registered }
 
 // Enters is the number of system calls made by Enter.
 func (r *Ring) Enters() uint64 { return r.enters }
 
-// Get answers the next entry to fill, all zero, or nil when the submission queue is full: then Enter makes room.
+// Get returns the next entry to fill, all zero, or nil when the submission queue is full: then Enter makes room.
 func (r *Ring) Get() *SQE {
 	if r.sqTail-r.sqHead > r.sqMask {
 		r.sqHead = atomic.LoadUint32(r.SQHead)
@@ -82,13 +82,13 @@ func (r *Ring) Get() *SQE {
 	return e
 }
 
-// Room is the number of entries that Get answers before an Enter.
+// Room is the number of entries that Get returns before an Enter.
 func (r *Ring) Room() int {
 	r.sqHead = atomic.LoadUint32(r.SQHead)
 	return len(r.SQEs) - int(r.sqTail-r.sqHead)
 }
 
-// Prepared is the position behind the entry that Get answered last. Positions count up and wrap around.
+// Prepared is the position behind the entry that Get returned last. Positions count up and wrap around.
 func (r *Ring) Prepared() uint32 { return r.sqTail }
 
 // Consumed is the position behind the last entry that the kernel has taken: those before it are done with the vectors,
@@ -161,13 +161,13 @@ func (r *Ring) enter(minimum, flags uint32, raw bool) (int, syscall.Errno) {
 	return int(n), errno
 }
 
-// Ready answers the positions of the completions that can be reaped: from first to before end. After that, Reaped tells
+// Ready returns the positions of the completions that can be reaped: from first to before end. After that, Reaped tells
 // the kernel.
 func (r *Ring) Ready() (first, end uint32) {
 	return r.cqHead, atomic.LoadUint32(r.CQTail) // acquire: the completions come after it
 }
 
-// Completion answers the completion at a position that Ready answered. It is valid until Reaped.
+// Completion returns the completion at a position that Ready returned. It is valid until Reaped.
 func (r *Ring) Completion(position uint32) *CQE { return &r.CQEs[position&r.cqMask] }
 
 // Reaped gives the completions before position back to the kernel.
@@ -176,8 +176,8 @@ func (r *Ring) Reaped(position uint32) {
 	atomic.StoreUint32(r.CQHead, position) // release: the completions were read before it
 }
 
-// Overflown tells whether the kernel keeps completions that did not fit the queue. The next Poll or Wait brings them, as
-// far as there is room.
+// Overflown reports whether the kernel keeps completions that did not fit the queue. The next Poll or Wait brings them,
+// as far as there is room.
 func (r *Ring) Overflown() bool { return atomic.LoadUint32(r.SQFlags)&sqCQOverflow != 0 }
 
 // Dropped is the number of completions that are lost, because the kernel had no memory to keep them.

@@ -15,8 +15,8 @@ import (
 	"github.com/weirnet/weir/internal/testenv"
 )
 
-// open answers a ring on this goroutine, locked to its thread until the test ends. Without io_uring the test is skipped,
-// or fails where the environment says that io_uring must be there.
+// open returns a ring on this goroutine, locked to its thread until the test ends. Without io_uring the test is
+// skipped, or fails where the environment says that io_uring must be there.
 func open(tb testing.TB, cfg Config) *Ring {
 	tb.Helper()
 	runtime.LockOSThread()
@@ -35,7 +35,7 @@ type result struct {
 	flags uint32
 }
 
-// reap answers what has completed.
+// reap returns what has completed.
 func reap(r *Ring) []result {
 	var all []result
 	first, end := r.Ready()

@@ -13,7 +13,7 @@ import (
 )
 
 // wanted are the flags that are asked for at first, and concessions what is given up, one after the other, while the
-// kernel answers EINVAL: which flag it minds it does not say, so the youngest goes first.
+// kernel returns EINVAL: which flag it minds it does not say, so the youngest goes first.
 const wanted = CQSize | Clamp | SubmitAll | SingleIssuer | DeferTaskrun | NoSQArray
 
 // concession takes flags away and may put another one in their place.
@@ -114,7 +114,7 @@ func unavailable(errno syscall.Errno) error {
 	return fmt.Errorf("%w: %s: %w", ErrUnavailable, reason, errno)
 }
 
-// denied tells the sysctl from a filter; io_uring_setup(2) answers EPERM for both.
+// denied tells the sysctl from a filter; io_uring_setup(2) returns EPERM for both.
 func denied() string {
 	switch setting, _ := os.ReadFile("/proc/sys/kernel/io_uring_disabled"); strings.TrimSpace(string(setting)) {
 	case "2":
@@ -202,7 +202,7 @@ func (r *Ring) finish() error {
 // IORING_REGISTER_RING_FDS: the registration is the thread's.
 func (r *Ring) registerDescriptor() {
 	update := rsrcUpdate{offset: ^uint32(0), data: uint64(r.fd)}
-	// SAFETY: the struct has the kernel's layout and outlives the call, which answers in update.offset.
+	// SAFETY: the struct has the kernel's layout and outlives the call, which returns in update.offset.
 	if abi.IOURingRegister(r.fd, registerRingFDs, unsafe.Pointer(&update), 1) != nil {
 		return
 	}
@@ -211,7 +211,8 @@ func (r *Ring) registerDescriptor() {
 	r.enterFlags |= enterRegisteredRing
 }
 
-// Close frees the ring. Entries in flight should have ended before: the kernel cancels them, but later, on its own time.
+// Close frees the ring. Entries in flight should have ended before: the kernel cancels them, but later, on its own
+// time.
 func (r *Ring) Close() {
 	if r.closed {
 		return

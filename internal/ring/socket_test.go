@@ -14,7 +14,7 @@ import (
 
 const group = 5
 
-// blocks answers n blocks and puts them into a new buffer ring.
+// blocks returns n blocks and puts them into a new buffer ring.
 func blocks(tb testing.TB, r *Ring, n, size int) (*BufferRing, [][]byte) {
 	tb.Helper()
 	ring, err := r.RegisterBuffers(group, n)

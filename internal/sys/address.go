@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// ErrAddress is wrapped by what ParseAddress answers for an address it does not understand.
+// ErrAddress is wrapped by what ParseAddress returns for an address it does not understand.
 var ErrAddress = errors.New("bad address")
 
 // maxUnixPath is the room for a path in sockaddr_un without the terminating zero (unix(7)).
@@ -29,8 +29,8 @@ type Address struct {
 	Wildcard bool
 }
 
-// ParseAddress understands "tcp", "tcp4" and "tcp6" with an IP literal (IPv6 in brackets, perhaps with a zone) or nothing
-// and a numeric port, and "unix" with a path or an abstract name "@x". It resolves no names.
+// ParseAddress understands "tcp", "tcp4" and "tcp6" with an IP literal (IPv6 in brackets, perhaps with a zone) or
+// nothing and a numeric port, and "unix" with a path or an abstract name "@x". It resolves no names.
 func ParseAddress(network, address string) (Address, error) {
 	switch network {
 	case "unix":
@@ -45,7 +45,7 @@ func ParseAddress(network, address string) (Address, error) {
 	}
 }
 
-// Abstract tells whether a Unix socket's name is in the abstract name space, where no file belongs to it.
+// Abstract reports whether a Unix socket's name is in the abstract name space, where no file belongs to it.
 func (a *Address) Abstract() bool {
 	return a.Network == "unix" && (a.Path[0] == '@' || a.Path[0] == 0)
 }
@@ -90,7 +90,7 @@ func parseTCP(network, address string) (Address, error) {
 	return a, nil
 }
 
-// zoneIndex answers the interface index of an IPv6 zone, which is an interface's name or its index.
+// zoneIndex returns the interface index of an IPv6 zone, which is an interface's name or its index.
 func zoneIndex(zone string) (uint32, error) {
 	if zone == "" {
 		return 0, nil

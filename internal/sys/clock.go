@@ -7,7 +7,7 @@ type Clock struct {
 	start time.Time
 }
 
-// NewClock answers a Clock that starts at zero now.
+// NewClock returns a Clock that starts at zero now.
 func NewClock() Clock { return Clock{start: time.Now()} }
 
 // Now is the time since NewClock. It reads CLOCK_MONOTONIC through the vDSO: no system call.

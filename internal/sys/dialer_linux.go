@@ -15,8 +15,8 @@ type DialOptions struct {
 	Socket           SocketOptions
 }
 
-// OpenDialSocket opens, sets up and binds a socket, without connecting it, and writes the address to connect to into to.
-// The socket is non-blocking and close-on-exec.
+// OpenDialSocket opens, sets up and binds a socket, without connecting it, and writes the address to connect to into
+// to. The socket is non-blocking and close-on-exec.
 func OpenDialSocket(o *DialOptions, to *Sockaddr) (fd int, err error) {
 	a, err := ParseAddress(o.Network, o.Address)
 	if err != nil {
@@ -70,9 +70,9 @@ func prepareDial(fd, family int, a *Address, o *DialOptions) error {
 	return nil
 }
 
-// ConnectedToItself tells whether a TCP socket is connected to itself: a connect to a local port of the ephemeral range
-// where nobody listens can be given that same port as its own, and the simultaneous open of TCP (RFC 9293, 3.5) succeeds.
-// to is the address connected to.
+// ConnectedToItself reports whether a TCP socket is connected to itself: a connect to a local port of the ephemeral
+// range where nobody listens can be given that same port as its own, and the simultaneous open of TCP (RFC 9293, 3.5)
+// succeeds. to is the address connected to.
 func ConnectedToItself(fd int, to *Sockaddr) bool {
 	if to.Family() == unix.AF_UNIX {
 		return false

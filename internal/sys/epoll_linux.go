@@ -22,13 +22,13 @@ const (
 // EpollEvent is one event with its 64 bits of user data.
 type EpollEvent struct{ ev unix.EpollEvent }
 
-// Events answers the event bits.
+// Events returns the event bits.
 func (e *EpollEvent) Events() uint32 { return e.ev.Events }
 
-// Data answers the user data.
+// Data returns the user data.
 func (e *EpollEvent) Data() uint64 { return uint64(uint32(e.ev.Fd)) | uint64(uint32(e.ev.Pad))<<32 }
 
-// MakeEpollEvent answers an event.
+// MakeEpollEvent returns an event.
 func MakeEpollEvent(events uint32, data uint64) EpollEvent {
 	return EpollEvent{unix.EpollEvent{Events: events, Fd: int32(data), Pad: int32(data >> 32)}}
 }
@@ -71,8 +71,8 @@ func (e *Epoll) ctl(op, fd int, events uint32, data uint64) unix.Errno {
 }
 
 // WaitRaw waits for events without telling the scheduler; timeout is bounded by the caller, since it holds a P. EINTR
-// comes back as it is: Go's runtime interrupts the thread with SIGURG when it wants it to stop, and the way back through
-// the caller's code is where it does.
+// comes back as it is: Go's runtime interrupts the thread with SIGURG when it wants it to stop, and the way back
+// through the caller's code is where it does.
 func (e *Epoll) WaitRaw(events []EpollEvent, timeout time.Duration) (int, unix.Errno) {
 	if !e.noNanowait && fractional(timeout) {
 		ts := kernelTimespec(timeout)
@@ -89,8 +89,8 @@ func (e *Epoll) WaitRaw(events []EpollEvent, timeout time.Duration) (int, unix.E
 	return count(n, errno), errno
 }
 
-// Wait waits for events and lets Go's scheduler have the P meanwhile. A negative timeout waits without limit. EINTR comes
-// back as it is.
+// Wait waits for events and lets Go's scheduler have the P meanwhile. A negative timeout waits without limit. EINTR
+// comes back as it is.
 func (e *Epoll) Wait(events []EpollEvent, timeout time.Duration) (int, unix.Errno) {
 	if !e.noNanowait && fractional(timeout) {
 		ts := kernelTimespec(timeout)
@@ -107,7 +107,7 @@ func (e *Epoll) Wait(events []EpollEvent, timeout time.Duration) (int, unix.Errn
 	return count(n, errno), errno
 }
 
-// count is a system call's answer, 0 when it failed.
+// count is a system call's result, 0 when it failed.
 func count(n uintptr, errno unix.Errno) int {
 	if errno != 0 {
 		return 0
@@ -130,7 +130,7 @@ func kernelTimespec(d time.Duration) timespec64 {
 	return timespec64{int64(d / time.Second), int64(d % time.Second)}
 }
 
-// fractional tells whether a timeout needs more than epoll_wait's milliseconds.
+// fractional reports whether a timeout needs more than epoll_wait's milliseconds.
 func fractional(timeout time.Duration) bool { return timeout > 0 && timeout%time.Millisecond != 0 }
 
 // milliseconds rounds up, so that nobody wakes before a timer is due.

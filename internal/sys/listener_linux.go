@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotListener is answered for an adopted socket that does not listen.
+// ErrNotListener is returned for an adopted socket that does not listen.
 var ErrNotListener = errors.New("not a listening stream socket")
 
 const defaultBacklog = 4096
@@ -51,7 +51,7 @@ func Listen(o *ListenOptions) (*Listener, error) {
 	return l, err
 }
 
-// lacksIPv6 tells whether an error means that the machine has no IPv6, or that it is switched off.
+// lacksIPv6 reports whether an error means that the machine has no IPv6, or that it is switched off.
 func lacksIPv6(err error) bool {
 	return errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EADDRNOTAVAIL)
 }
@@ -116,10 +116,11 @@ func (l *Listener) prepare(a *Address, o *ListenOptions) error {
 	return nil
 }
 
-// Adopt duplicates the descriptor of a listening stream socket that somebody else opened and goes on owning. It sets the
-// sizes of the buffers on it, as far as there are any: the window that a SYN-ACK announces is made from the listener's
-// receive buffer (tcp(7)). A connection whose buffer is made smaller only when it has been accepted has promised its peer
-// more than it can hold; the kernel drops the rest, and the peer's retransmissions back off for seconds.
+// Adopt duplicates the descriptor of a listening stream socket that somebody else opened and goes on owning. It sets
+// the sizes of the buffers on it, as far as there are any: the window that a SYN-ACK announces is made from the
+// listener's receive buffer (tcp(7)). A connection whose buffer is made smaller only when it has been accepted has
+// promised its peer more than it can hold; the kernel drops the rest, and the peer's retransmissions back off for
+// seconds.
 func Adopt(c syscall.Conn, options *SocketOptions) (*Listener, error) {
 	rc, err := c.SyscallConn()
 	if err != nil {
@@ -174,8 +175,8 @@ func (l *Listener) inspect() error {
 	return unix.SetNonblock(l.FD, true)
 }
 
-// Close closes the socket. The path of a Unix socket that Listen created is unlinked before, as net does; not that of an
-// adopted one.
+// Close closes the socket. The path of a Unix socket that Listen created is unlinked before, as net does; not that of
+// an adopted one.
 func (l *Listener) Close() error {
 	if l.path != "" {
 		_ = unix.Unlink(l.path) // somebody else may have done so

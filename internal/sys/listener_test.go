@@ -51,7 +51,8 @@ func TestListenFallsBackToIPv4WhereThereIsNoIPv6(t *testing.T) {
 	require.Equal(t, "::", with.addr.(*net.TCPAddr).IP.String())
 }
 
-// withoutIPv6 makes socket(AF_INET6, …) fail with EAFNOSUPPORT on this thread, as a kernel without IPv6 does (seccomp(2)).
+// withoutIPv6 makes socket(AF_INET6, …) fail with EAFNOSUPPORT on this thread, as a kernel without IPv6 does
+// (seccomp(2)).
 func withoutIPv6() error {
 	const (
 		load, equal, answer = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, unix.BPF_RET | unix.BPF_K

@@ -15,8 +15,8 @@ const (
 	keepAliveCount    = 9
 )
 
-// SocketOptions holds options of connected sockets. Its fields are those of transport.SocketConfig, so that one converts
-// to the other.
+// SocketOptions holds options of connected sockets. Its fields are those of transport.SocketConfig, so that one
+// converts to the other.
 type SocketOptions struct {
 	Delay              bool // leave Nagle's algorithm on
 	KeepAlive          net.KeepAliveConfig
@@ -25,8 +25,8 @@ type SocketOptions struct {
 }
 
 // Apply sets the options on a socket of the given family. On a listening socket before listen(2) they hold for the
-// connections it accepts: Linux clones the listener's socket (tcp(7), "Sockets API"). known is false when the socket may
-// have other options than a new one, so that each is set, not only those that differ from the kernel's default.
+// connections it accepts: Linux clones the listener's socket (tcp(7), "Sockets API"). known is false when the socket
+// may have other options than a new one, so that each is set, not only those that differ from the kernel's default.
 func (o *SocketOptions) Apply(fd, family int, known bool) error {
 	if err := o.applyBuffers(fd); err != nil {
 		return err

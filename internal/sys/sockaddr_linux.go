@@ -37,8 +37,8 @@ func (s *Sockaddr) SizePointer() unsafe.Pointer {
 // Family is AF_INET, AF_INET6, AF_UNIX or another.
 func (s *Sockaddr) Family() int { return int(s.raw.Addr.Family) }
 
-// SetAddrPort sets an IP address. An IPv4 one becomes IPv4-mapped when family is AF_INET6, an IPv6 one 0.0.0.0 when it is
-// AF_INET. zone is an interface index.
+// SetAddrPort sets an IP address. An IPv4 one becomes IPv4-mapped when family is AF_INET6, an IPv6 one 0.0.0.0 when it
+// is AF_INET. zone is an interface index.
 func (s *Sockaddr) SetAddrPort(family int, ap netip.AddrPort, zone uint32) {
 	s.raw = unix.RawSockaddrAny{}
 	if family == unix.AF_INET {
@@ -56,8 +56,8 @@ func (s *Sockaddr) SetAddrPort(family int, ap netip.AddrPort, zone uint32) {
 	s.size = unix.SizeofSockaddrInet6
 }
 
-// SetUnix sets the path of a Unix socket of at most 107 bytes; a leading '@' or zero byte is the abstract name space, whose
-// names have no terminating zero (unix(7)).
+// SetUnix sets the path of a Unix socket of at most 107 bytes; a leading '@' or zero byte is the abstract name space,
+// whose names have no terminating zero (unix(7)).
 func (s *Sockaddr) SetUnix(path string) {
 	s.raw = unix.RawSockaddrAny{}
 	sa := s.unix()

@@ -20,9 +20,9 @@ func Accept(fd int, from *Sockaddr) (int, unix.Errno) {
 	return int(conn), 0
 }
 
-// AcceptGoesOn tells whether an error of accept concerns one connection only, so that the next can be accepted: the peer
-// gave up (ECONNABORTED), a firewall said no (EPERM), or the new socket has an error pending, which Linux passes on from
-// accept (accept(2), "Error handling").
+// AcceptGoesOn reports whether an error of accept concerns one connection only, so that the next can be accepted: the
+// peer gave up (ECONNABORTED), a firewall said no (EPERM), or the new socket has an error pending, which Linux passes
+// on from accept (accept(2), "Error handling").
 func AcceptGoesOn(errno unix.Errno) bool {
 	switch errno {
 	case unix.ECONNABORTED, unix.EINTR, unix.EPERM, unix.EPROTO, unix.ENETDOWN, unix.ENOPROTOOPT, unix.EHOSTDOWN, unix.ENONET,
@@ -33,8 +33,8 @@ func AcceptGoesOn(errno unix.Errno) bool {
 }
 
 // WakeAcceptors makes every epoll instance that has the listener look at it again when connections wait in its queue.
-// With EPOLLEXCLUSIVE one of them is told of a connection; when that one leaves without accepting, the others do not know.
-// It never blocks.
+// With EPOLLEXCLUSIVE one of them is told of a connection; when that one leaves without accepting, the others do not
+// know. It never blocks.
 //
 // Shutting down a listener's sending side changes nothing, but Linux then wakes whoever polls the socket
 // (inet_shutdown and unix_shutdown end with sk_state_change).
@@ -46,8 +46,8 @@ func WakeAcceptors(fd int) {
 	_, _, _ = unix.RawSyscall(unix.SYS_SHUTDOWN, uintptr(fd), unix.SHUT_WR, 0)
 }
 
-// Connect starts to connect. It never blocks on a non-blocking socket; EINPROGRESS says that the socket becomes writable
-// when it is decided. EINTR on a non-blocking socket means the same (connect(2)).
+// Connect starts to connect. It never blocks on a non-blocking socket; EINPROGRESS says that the socket becomes
+// writable when it is decided. EINTR on a non-blocking socket means the same (connect(2)).
 func Connect(fd int, to *Sockaddr) unix.Errno {
 	// SAFETY: the kernel reads to.Size() bytes of to during the call only.
 	_, _, errno := unix.RawSyscall(unix.SYS_CONNECT, uintptr(fd), uintptr(to.Pointer()), uintptr(to.Size()))
@@ -89,7 +89,7 @@ func LocalAddr(fd int) net.Addr {
 	return sa.NetAddr()
 }
 
-// SocketError answers and clears the error pending on a socket, SO_ERROR. It never blocks.
+// SocketError returns and clears the error pending on a socket, SO_ERROR. It never blocks.
 func SocketError(fd int) unix.Errno {
 	var value, size int32 = 0, 4
 	// SAFETY: the kernel writes four bytes into value and into size, during the call only.

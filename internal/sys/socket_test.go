@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// accepted answers the two ends of a TCP connection; the caller closes conn.
+// accepted returns the two ends of a TCP connection; the caller closes conn.
 func accepted(t *testing.T, server, client SocketOptions) (conn, dialled int) {
 	t.Helper()
 	l, err := Listen(&ListenOptions{Network: "tcp", Address: "127.0.0.1:0", Socket: server})

@@ -42,8 +42,8 @@ func Send(fd int, p []byte) (int, unix.Errno) {
 	}
 }
 
-// Vector collects pieces of memory for one sendmsg(2). It holds no more than IOV_MAX pieces, is used again and again and
-// belongs to one goroutine.
+// Vector collects pieces of memory for one sendmsg(2). It holds no more than IOV_MAX pieces, is used again and again
+// and belongs to one goroutine.
 type Vector struct {
 	iovecs [maxIovecs]unix.Iovec
 	count  int
@@ -51,7 +51,7 @@ type Vector struct {
 	header unix.Msghdr
 }
 
-// Full tells whether no further piece fits.
+// Full reports whether no further piece fits.
 func (v *Vector) Full() bool { return v.count == maxIovecs }
 
 // Bytes is the number of bytes added.
@@ -115,9 +115,9 @@ func ReadFile(file int, p []byte, offset int64) (int, unix.Errno) {
 	}
 }
 
-// DiscardErrorQueue throws away what waits on a socket's error queue (time stamps, zero-copy notifications that somebody
-// asked for): as long as something is there, epoll reports EPOLLERR. It answers the number of entries, at most 1024, and
-// never blocks.
+// DiscardErrorQueue throws away what waits on a socket's error queue (time stamps, zero-copy notifications that
+// somebody asked for): as long as something is there, epoll reports EPOLLERR. It returns the number of entries, at most
+// 1024, and never blocks.
 func DiscardErrorQueue(fd int) int {
 	var header unix.Msghdr
 	n := 0
@@ -135,7 +135,7 @@ func DiscardErrorQueue(fd int) int {
 	return n
 }
 
-// Errno answers the errno behind an error of x/sys/unix, 0 for nil, EIO for what is none.
+// Errno returns the errno behind an error of x/sys/unix, 0 for nil, EIO for what is none.
 func Errno(err error) unix.Errno {
 	if err == nil {
 		return 0

@@ -15,7 +15,7 @@ type blocks struct {
 
 var _ buffer.Lender = (*blocks)(nil)
 
-// next answers the block that lend will lend.
+// next returns the block that lend will lend.
 func (b *blocks) next() []byte {
 	if len(b.hot) == 0 {
 		b.hot = append(b.hot, b.pool.Block(b.size))
@@ -24,7 +24,7 @@ func (b *blocks) next() []byte {
 	return b.hot[len(b.hot)-1]
 }
 
-// lend returns owned: a Buf over the first n bytes of what next answered.
+// lend returns owned: a Buf over the first n bytes of what next returned.
 func (b *blocks) lend(n int) *buffer.Buf {
 	last := len(b.hot) - 1
 	mem := b.hot[last]

@@ -12,9 +12,9 @@ import (
 
 // Config configures a Transport. The zero value works.
 type Config struct {
-	// Raw lets Wait hold its P for up to RawWait before it tells Go's scheduler that it waits. It saves up to 30 % of the
-	// CPU per message at moderate rates. Fewer transports than GOMAXPROCS may have it, else other goroutines starve for
-	// up to RawWait.
+	// Raw lets Wait hold its P for up to RawWait before it tells Go's scheduler that it waits. It saves up to 30 % of
+	// the CPU per message at moderate rates. Fewer transports than GOMAXPROCS may have it, else other goroutines starve
+	// for up to RawWait.
 	Raw bool
 	// RawWait bounds the raw wait. Zero means 5 ms. Much shorter ones cost more than they save.
 	RawWait time.Duration
@@ -60,7 +60,7 @@ const (
 	maxReceiveBlockBytes = 1 << 20
 )
 
-// withDefaults answers the configuration with its zero values filled in.
+// withDefaults returns the configuration with its zero values filled in.
 func (c Config) withDefaults() (Config, error) {
 	if c.RawWait == 0 {
 		c.RawWait = defaultRawWait

@@ -22,7 +22,7 @@ func (f *fixture) dial(cfg transport.DialConfig) *call {
 	return f.submit(transport.Op{Kind: transport.Connect, Dial: &cfg})
 }
 
-// crowded answers the address of a listener whose queue is full, so that connecting to it takes long.
+// crowded returns the address of a listener whose queue is full, so that connecting to it takes long.
 func (f *fixture) crowded() string {
 	f.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -142,7 +142,7 @@ func TestConnectFromALocalAddress(t *testing.T) {
 	}
 }
 
-// freePort answers a port that nobody had a moment ago.
+// freePort returns a port that nobody had a moment ago.
 func freePort(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp4", "0.0.0.0:0")

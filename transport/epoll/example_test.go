@@ -12,8 +12,8 @@ import (
 	"github.com/weirnet/weir/transport/epoll"
 )
 
-// Example sends a message to itself. What a loop does is no different: operations go in by Submit, completions come out of
-// Wait.
+// Example sends a message to itself. What a loop does is no different: operations go in by Submit, completions come out
+// of Wait.
 func Example() {
 	tr, err := epoll.Open(epoll.Config{})
 	if err != nil {

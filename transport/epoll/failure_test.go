@@ -14,7 +14,7 @@ import (
 	"github.com/weirnet/weir/transport"
 )
 
-// unpollable answers a descriptor that epoll refuses with EPERM: a regular file's.
+// unpollable returns a descriptor that epoll refuses with EPERM: a regular file's.
 func unpollable(t *testing.T) int {
 	t.Helper()
 	file, err := os.CreateTemp(t.TempDir(), "file")

@@ -162,7 +162,7 @@ func (f *fixture) listen(cfg transport.ListenConfig) (transport.Handle, net.Addr
 	return h, addr
 }
 
-// connections answers n connections: the transport's ends and those of package net.
+// connections returns n connections: the transport's ends and those of package net.
 func (f *fixture) connections(n int, cfg transport.ListenConfig) ([]transport.Handle, []net.Conn) {
 	f.Helper()
 	l, addr := f.listen(cfg)
@@ -189,7 +189,7 @@ func (f *fixture) connections(n int, cfg transport.ListenConfig) ([]transport.Ha
 	return handles, peers
 }
 
-// connection answers one connection.
+// connection returns one connection.
 func (f *fixture) connection() (transport.Handle, *net.TCPConn) {
 	f.Helper()
 	handles, peers := f.connections(1, transport.ListenConfig{})
@@ -203,7 +203,7 @@ func (f *fixture) balanced() {
 	require.Zero(f, f.tr.Pool().OutstandingBytes())
 }
 
-// fillUp sends until the kernel takes no more and answers the Send in progress.
+// fillUp sends until the kernel takes no more and returns the Send in progress.
 func (f *fixture) fillUp(h transport.Handle) *call {
 	f.Helper()
 	send := f.send(h, make([]byte, 64<<20))
@@ -225,7 +225,7 @@ func descriptors(t testing.TB) int {
 	return len(entries)
 }
 
-// pattern answers n bytes that depend on their place.
+// pattern returns n bytes that depend on their place.
 func pattern(n int) []byte {
 	p := make([]byte, n)
 	x := uint32(n)

@@ -75,7 +75,7 @@ func (t *Transport) leave(s *socket) {
 	}
 }
 
-// wants answers the events a socket needs and whether it needs to be in epoll at all: HUP and ERR come without asking.
+// wants returns the events a socket needs and whether it needs to be in epoll at all: HUP and ERR come without asking.
 // RDHUP is asked for only by a WatchClose that does not yet know of it; level-triggered, it would never stop.
 func (s *socket) wants() (events uint32, needed bool) {
 	switch {
@@ -100,6 +100,6 @@ func (s *socket) wants() (events uint32, needed bool) {
 	return events, events != 0 || s.has(watching)
 }
 
-// leaves tells whether a socket that waits for nothing leaves epoll rather than staying with an empty interest, which is
-// cheaper when it soon waits again: a listener must (EPOLLEXCLUSIVE allows no EPOLL_CTL_MOD), a hung one would spin.
+// leaves reports whether a socket that waits for nothing leaves epoll rather than staying with an empty interest, which
+// is cheaper when it soon waits again: a listener must (EPOLLEXCLUSIVE allows no EPOLL_CTL_MOD), a hung one would spin.
 func (s *socket) leaves() bool { return s.is(flagListener | flagHung) }

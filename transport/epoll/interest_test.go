@@ -16,7 +16,7 @@ import (
 	"github.com/weirnet/weir/transport"
 )
 
-// ctls answers the number of epoll_ctl calls that one Wait makes after fn.
+// ctls returns the number of epoll_ctl calls that one Wait makes after fn.
 func (f *fixture) ctls(fn func()) uint64 {
 	f.Helper()
 	f.quiet()
@@ -101,7 +101,7 @@ func TestALoopThatSubmitsInEveryTurnStillHearsOfItsSockets(t *testing.T) {
 	}
 }
 
-// wakeUps answers how often epoll_wait returned with events during 200 ms of waiting.
+// wakeUps returns how often epoll_wait returned with events during 200 ms of waiting.
 func (f *fixture) wakeUps() uint64 {
 	f.Helper()
 	before := f.tr.Counters()

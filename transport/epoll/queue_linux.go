@@ -10,7 +10,7 @@ type completions struct {
 
 func (q *completions) len() int { return len(q.list) - q.head }
 
-// push answers a zero completion at the end of the queue, valid until the next push.
+// push returns a zero completion at the end of the queue, valid until the next push.
 func (q *completions) push() *transport.Completion {
 	if len(q.list) == cap(q.list) && q.head > cap(q.list)/2 {
 		n := copy(q.list, q.list[q.head:])

@@ -7,7 +7,7 @@ import (
 	"github.com/weirnet/weir/internal/sys"
 )
 
-// receive makes one receive call for the Recv in progress and answers 1 when it brought data.
+// receive makes one receive call for the Recv in progress and returns 1 when it brought data.
 func (t *Transport) receive(s *socket) int {
 	mem := t.blocks.next()
 	n, errno := sys.Recv(int(s.fd), mem[:min(len(mem), s.limit)])

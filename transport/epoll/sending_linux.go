@@ -10,7 +10,7 @@ import (
 	"github.com/weirnet/weir/transport"
 )
 
-// What push answers besides the errors of the kernel. They never leave the transport.
+// What push returns besides the errors of the kernel. They never leave the transport.
 var (
 	errFull = errors.New("epoll: no room in the kernel")
 	errTurn = errors.New("epoll: turn used up")
@@ -129,7 +129,7 @@ func (t *Transport) resume() {
 	t.resuming = t.resuming[:copy(t.resuming, t.resuming[n:])]
 }
 
-// push sends what is left and answers how many bytes the kernel took. errFull: it takes no more now; errTurn: it took
+// push sends what is left and returns how many bytes the kernel took. errFull: it takes no more now; errTurn: it took
 // SendBytesPerTurn.
 func (t *Transport) push(s *socket) (sent int, err error) {
 	for len(s.bufs) > 0 || s.file != nil {
@@ -158,8 +158,8 @@ func (t *Transport) push(s *socket) (sent int, err error) {
 	return sent, nil
 }
 
-// pushBufs makes one send call for at most limit bytes. A short send means that the socket's buffer is full; asking once
-// more would only hear EAGAIN.
+// pushBufs makes one send call for at most limit bytes. A short send means that the socket's buffer is full; asking
+// once more would only hear EAGAIN.
 func (t *Transport) pushBufs(s *socket, limit int) (n int, err error) {
 	var errno syscall.Errno
 	wanted := 0
@@ -253,7 +253,8 @@ func (t *Transport) pushFile(s *socket, limit int) (n int, err error) {
 	return n, nil
 }
 
-// cannotSendFile tells whether sendfile failed because of the kind of file: files of some file systems cannot be spliced.
+// cannotSendFile reports whether sendfile failed because of the kind of file: files of some file systems cannot be
+// spliced.
 func cannotSendFile(errno syscall.Errno) bool {
 	return errno == syscall.EINVAL || errno == syscall.ENOSYS || errno == syscall.EOPNOTSUPP || errno == syscall.EPERM
 }

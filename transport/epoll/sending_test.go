@@ -20,7 +20,7 @@ import (
 	"github.com/weirnet/weir/transport"
 )
 
-// readAll reads n bytes of a peer on another goroutine; the answer is what it read.
+// readAll reads n bytes of a peer on another goroutine; what it read comes over the channel.
 func readAll(peer io.Reader, n int) <-chan []byte {
 	got := make(chan []byte, 1)
 	go func() {

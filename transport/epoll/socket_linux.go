@@ -84,8 +84,8 @@ func (s *socket) handle() transport.Handle {
 }
 
 // breaks remembers the error that broke a connection. The kernel tells it once, to whichever call comes first: a Recv
-// after a failed Send would see a clean end of file. EPIPE only says that there is nobody to send to; what was received,
-// perhaps a FIN, stays as it is.
+// after a failed Send would see a clean end of file. EPIPE only says that there is nobody to send to; what was
+// received, perhaps a FIN, stays as it is.
 func (s *socket) breaks(errno syscall.Errno) {
 	if s.broken == 0 && errno != syscall.EPIPE {
 		s.broken = uint32(errno)
@@ -120,7 +120,7 @@ func (t *table) at(number uint32) *socket {
 	return &t.chunks[number>>chunkShift][number%chunkSize]
 }
 
-// lookup answers the socket of a handle, nil for a stale or invented one.
+// lookup returns the socket of a handle, nil for a stale or invented one.
 func (t *table) lookup(h transport.Handle) *socket {
 	number := uint32(h)
 	if number >= t.used {
@@ -133,7 +133,7 @@ func (t *table) lookup(h transport.Handle) *socket {
 	return s
 }
 
-// add answers a slot for fd, nil when 2^28 are in use.
+// add returns a slot for fd, nil when 2^28 are in use.
 func (t *table) add(fd int, flags uint32) *socket {
 	var s *socket
 	switch {
@@ -175,7 +175,7 @@ func (t *table) begin(s *socket, op operation, token transport.Token) {
 	s.flags |= 1 << op
 }
 
-// end takes an operation out of progress and answers its token.
+// end takes an operation out of progress and returns its token.
 func (t *table) end(s *socket, op operation) transport.Token {
 	token := s.tokens[op]
 	id := 1 + s.number*uint32(operations) + uint32(op)
@@ -189,7 +189,7 @@ func (t *table) end(s *socket, op operation) transport.Token {
 	return token
 }
 
-// find answers the operation in progress that has a token; nil when there is none.
+// find returns the operation in progress that has a token; nil when there is none.
 func (t *table) find(token transport.Token) (*socket, operation) {
 	for id := t.buckets[t.hash(token)]; id != 0; {
 		s, op := t.operation(id)

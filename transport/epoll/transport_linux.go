@@ -131,7 +131,7 @@ func (t *Transport) Clock() time.Duration { return t.clock.Now() }
 // Pool is the loop's pool.
 func (t *Transport) Pool() *buffer.Pool { return t.pool }
 
-// LocalAddr answers the address h is bound to.
+// LocalAddr returns the address h is bound to.
 func (t *Transport) LocalAddr(h transport.Handle) net.Addr {
 	s := t.sockets.lookup(h)
 	if s == nil {
@@ -150,14 +150,14 @@ func (t *Transport) Control(h transport.Handle, fn func(fd uintptr) error) error
 	return fn(uintptr(s.fd))
 }
 
-// Stats answers counters since Open.
+// Stats returns counters since Open.
 func (t *Transport) Stats() transport.Stats {
 	stats := t.stats
 	stats.Open = t.sockets.open
 	return stats
 }
 
-// Counters answers epoll's own counters since Open.
+// Counters returns epoll's own counters since Open.
 func (t *Transport) Counters() Counters {
 	c := t.counters
 	c.BlocksTaken, c.BlocksLeft, c.HotBlocks = t.blocks.takenEver, t.blocks.leftEver, len(t.blocks.hot)

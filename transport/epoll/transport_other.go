@@ -12,7 +12,7 @@ import (
 // Transport does not exist on this system.
 type Transport struct{ transport.Transport }
 
-// Open answers an error that wraps transport.ErrNotSupported.
+// Open returns an error that wraps transport.ErrNotSupported.
 func Open(cfg Config) (*Transport, error) {
 	if _, err := cfg.withDefaults(); err != nil {
 		return nil, err
@@ -20,5 +20,5 @@ func Open(cfg Config) (*Transport, error) {
 	return nil, fmt.Errorf("epoll on %s: %w", runtime.GOOS, transport.ErrNotSupported)
 }
 
-// Counters answers zeros.
+// Counters returns zeros.
 func (*Transport) Counters() Counters { return Counters{} }

@@ -19,8 +19,8 @@ const (
 // Wait hands out completions.
 //
 // Completions that Submit left behind are handed out without looking at any socket: sends that the kernel took at once
-// never cost an epoll_wait of their own. But two Waits in a row do not do so, so a loop that submits in every turn still
-// hears of its other sockets.
+// never cost an epoll_wait of their own. But two Waits in a row do not do so, so a loop that submits in every turn
+// still hears of its other sockets.
 func (t *Transport) Wait(dst []transport.Completion, timeout time.Duration) ([]transport.Completion, error) {
 	if t.closed {
 		return dst, transport.ErrClosed
@@ -64,7 +64,7 @@ func (t *Transport) wait(timeout time.Duration) error {
 	return t.poll(timeout)
 }
 
-// worked tells whether this Wait has something to hand out. When the queue is not empty, out is full.
+// worked reports whether this Wait has something to hand out. When the queue is not empty, out is full.
 func (t *Transport) worked() bool { return len(t.out) > t.before }
 
 // poll waits for events until one of them makes a completion. What is left over from before is reported again.
@@ -103,7 +103,7 @@ func (t *Transport) poll(timeout time.Duration) error {
 	}
 }
 
-// waitForEvents fills t.events and tells whether Wake ended the wait.
+// waitForEvents fills t.events and reports whether Wake ended the wait.
 func (t *Transport) waitForEvents(timeout time.Duration) (n int, woken bool, errno syscall.Errno) {
 	t.counters.EpollWaits++
 	if timeout == 0 {
@@ -174,7 +174,7 @@ func (t *Transport) dispatch() {
 	}
 }
 
-// ready handles an event of a connected socket and answers the number of receives that brought data.
+// ready handles an event of a connected socket and returns the number of receives that brought data.
 //
 // What is not asked for any more is passed over: events may be older than the last Cancel. What is asked for again is
 // tried and at worst finds nothing.
@@ -194,7 +194,7 @@ func (t *Transport) ready(s *socket, events uint32) (received int) {
 	return received
 }
 
-// hangUp handles HUP and ERR, which epoll reports whether asked or not, and answers the events that count. With nothing
+// hangUp handles HUP and ERR, which epoll reports whether asked or not, and returns the events that count. With nothing
 // in progress that could end by them, the descriptor leaves epoll: otherwise every epoll_wait would return at once.
 func (t *Transport) hangUp(s *socket, events uint32) uint32 {
 	t.markDirty(s)
@@ -205,7 +205,7 @@ func (t *Transport) hangUp(s *socket, events uint32) uint32 {
 	return events
 }
 
-// emit answers a zero completion that will be handed out next, valid until the next emit.
+// emit returns a zero completion that will be handed out next, valid until the next emit.
 func (t *Transport) emit() *transport.Completion {
 	if t.room == 0 || t.queue.len() > 0 {
 		return t.queue.push()

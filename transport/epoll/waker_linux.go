@@ -8,8 +8,8 @@ import (
 	"github.com/weirnet/weir/transport"
 )
 
-// The state of a waker is one word: what the loop does, whether the transport is closed, and how many goroutines are just
-// writing to the eventfd.
+// The state of a waker is one word: what the loop does, whether the transport is closed, and how many goroutines are
+// just writing to the eventfd.
 //
 //	          wake                      sleep: refused, the wait only looks
 //	awake ───────────▶ told ────────────────────────────────────────────────▶ awake
@@ -30,11 +30,11 @@ const (
 
 // waker lets other goroutines end the loop's wait. While the loop is awake a wake costs them no system call.
 //
-// Nothing is lost: whoever wakes first makes visible what the loop shall find (a task in its queue), then swaps the state;
-// the loop first swaps the state to asleep, then waits. Go's atomics are sequentially consistent, so one of the two swaps
-// comes first. If it is wake's, sleep finds told and does not wait. If it is sleep's, wake finds asleep and writes to the
-// eventfd, which ends the wait, also one that has not begun. What the loop drained its queue of before sleep needs no
-// wake, and a wake that came earlier makes one Wait return early, which is allowed.
+// Nothing is lost: whoever wakes first makes visible what the loop shall find (a task in its queue), then swaps the
+// state; the loop first swaps the state to asleep, then waits. Go's atomics are sequentially consistent, so one of the
+// two swaps comes first. If it is wake's, sleep finds told and does not wait. If it is sleep's, wake finds asleep and
+// writes to the eventfd, which ends the wait, also one that has not begun. What the loop drained its queue of before
+// sleep needs no wake, and a wake that came earlier makes one Wait return early, which is allowed.
 type waker struct {
 	state atomic.Uint32
 	fd    int
@@ -61,8 +61,8 @@ func (w *waker) wake() error {
 	}
 }
 
-// signal writes to the eventfd. Its caller counts as a writer, which keeps the descriptor open: close leaves closing it to
-// the last writer, so that nobody ever writes to a descriptor that belongs to somebody else by now.
+// signal writes to the eventfd. Its caller counts as a writer, which keeps the descriptor open: close leaves closing it
+// to the last writer, so that nobody ever writes to a descriptor that belongs to somebody else by now.
 func (w *waker) signal() error {
 	errno := sys.SignalEventFD(w.fd)
 	if v := w.state.Add(^(writer - 1)); v&shut != 0 && v < writer {
@@ -74,7 +74,7 @@ func (w *waker) signal() error {
 	return nil
 }
 
-// consume tells whether somebody woke the loop since it last asked. Loop goroutine, awake.
+// consume reports whether somebody woke the loop since it last asked. Loop goroutine, awake.
 func (w *waker) consume() bool {
 	if w.state.Load()&doing != told {
 		return false
@@ -96,13 +96,13 @@ func (w *waker) sleep() bool {
 	}
 }
 
-// rouse says that the loop is awake and tells whether somebody woke it. Loop goroutine.
+// rouse says that the loop is awake and reports whether somebody woke it. Loop goroutine.
 func (w *waker) rouse() bool {
 	v := w.state.And(^doing)
 	return v&doing == told
 }
 
-// close makes later wakes answer ErrClosed. Loop goroutine, once.
+// close makes later wakes return ErrClosed. Loop goroutine, once.
 func (w *waker) close() syscall.Errno {
 	if v := w.state.Or(shut); v < writer {
 		return sys.Close(w.fd)

@@ -25,7 +25,7 @@ func newWaker(t *testing.T) *waker {
 	return &waker{fd: fd}
 }
 
-// written answers how often an eventfd was written to since it was last asked.
+// written returns how often an eventfd was written to since it was last asked.
 func written(t *testing.T, fd int) uint64 {
 	t.Helper()
 	var p [8]byte
@@ -252,7 +252,7 @@ func TestASignalDoesNotEndAWait(t *testing.T) {
 			runtime.Gosched()
 		}
 		for range 20 {
-			// The signal Go's runtime uses itself; it is harmless and makes epoll_wait answer EINTR (signal(7)).
+			// The signal Go's runtime uses itself; it is harmless and makes epoll_wait return EINTR (signal(7)).
 			require.NoError(t, unix.Tgkill(unix.Getpid(), int(tid.Load()), unix.SIGURG))
 			time.Sleep(100 * time.Microsecond) // time for the signal to arrive; the claim holds without it
 		}

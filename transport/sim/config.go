@@ -17,8 +17,8 @@ type Config struct {
 	Jitter time.Duration
 	// TurnTime is what each call of Wait takes, so that a loop which never sleeps sees time pass. Zero means 1 µs.
 	TurnTime time.Duration
-	// SendBufferBytes and ReceiveBufferBytes bound what a socket holds that was not sent, or not read. Zero means 64 KiB.
-	// transport.SocketConfig overrides them.
+	// SendBufferBytes and ReceiveBufferBytes bound what a socket holds that was not sent, or not read. Zero means 64
+	// KiB. transport.SocketConfig overrides them.
 	SendBufferBytes    int
 	ReceiveBufferBytes int
 	// SegmentBytes is the most that travels in one piece. Zero means 16 KiB.
@@ -36,7 +36,7 @@ type Config struct {
 	// ConnectTimeout is how long a Connect that gets no answer lasts before it fails with ETIMEDOUT. Zero means 127 s,
 	// Linux's default (tcp(7), tcp_syn_retries).
 	ConnectTimeout time.Duration
-	// SendNow makes the transports send without an operation, as epoll does; otherwise SendNow answers ErrNotNow.
+	// SendNow makes the transports send without an operation, as epoll does; otherwise SendNow returns ErrNotNow.
 	SendNow bool
 	// Pool configures the pools of the transports.
 	Pool buffer.PoolConfig
@@ -73,7 +73,7 @@ type Faults struct {
 	ListenError       float64 // per Listen: EMFILE
 }
 
-// Mild answers faults that every transport may show at any time. What works on a perfect network works with them.
+// Mild returns faults that every transport may show at any time. What works on a perfect network works with them.
 func Mild() Faults {
 	return Faults{
 		Split: 0.3, ShortRead: 0.2, ShortWrite: 0.2, QuietProgress: 0.5, Overshoot: 0.3, NoBlock: 0.05,
@@ -81,7 +81,7 @@ func Mild() Faults {
 	}
 }
 
-// Harsh answers Mild and faults that break connections, accepts and connects.
+// Harsh returns Mild and faults that break connections, accepts and connects.
 func Harsh() Faults {
 	f := Mild()
 	f.Reset, f.ErrorOnce = 0.002, 0.5

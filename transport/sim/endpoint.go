@@ -45,7 +45,7 @@ type endpoint struct {
 	pushing    bool // an event goes on with a send that was cut short
 }
 
-// newConnection answers two connected endpoints; neither has a slot yet.
+// newConnection returns two connected endpoints; neither has a slot yet.
 func (w *World) newConnection(t *Transport, from, to address, client, server transport.SocketConfig) *connection {
 	w.sweep()
 	w.connSerial++

@@ -22,7 +22,7 @@ func pair(t *testing.T, seed uint64, cfg sim.Config) (w *sim.World, a, b *node, 
 	return w, a, b, c, s
 }
 
-// stream sends n bytes and answers the sizes of what is received.
+// stream sends n bytes and returns the sizes of what is received.
 func stream(t *testing.T, cfg sim.Config, n, limit int) (sizes []int) {
 	w, a, b, c, s := pair(t, 1, cfg)
 	got := b.recv(s, limit)

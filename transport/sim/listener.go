@@ -25,7 +25,7 @@ type listener struct {
 	closed  bool
 }
 
-// Listen opens a listener. It answers ErrNotSupported for a Control hook or a Listener to adopt: there are no
+// Listen opens a listener. It returns ErrNotSupported for a Control hook or a Listener to adopt: there are no
 // descriptors.
 func (t *Transport) Listen(cfg transport.ListenConfig) (transport.Handle, error) {
 	h, err := t.listen(cfg)
@@ -86,7 +86,7 @@ func (w *World) bind(l *listener) error {
 	return nil
 }
 
-// port answers the next port of Linux's default range for local ports that nobody listens on.
+// port returns the next port of Linux's default range for local ports that nobody listens on.
 func (w *World) port() uint16 {
 	for {
 		w.nextPort++
@@ -99,13 +99,13 @@ func (w *World) port() uint16 {
 	}
 }
 
-// overlaps tells whether two listeners on one port have addresses in common.
+// overlaps reports whether two listeners on one port have addresses in common.
 func (l *listener) overlaps(o *listener) bool {
 	a, b := l.addr.ap.Addr(), o.addr.ap.Addr()
 	return a == b || a.IsUnspecified() && (a.Is6() || b.Is4()) || b.IsUnspecified() && (b.Is6() || a.Is4())
 }
 
-// find answers the listener that a connection to addr reaches, or nil. Of several on one address any may be meant.
+// find returns the listener that a connection to addr reaches, or nil. Of several on one address any may be meant.
 func (w *World) find(addr address) *listener {
 	if addr.unix() {
 		return w.paths[addr.path]

@@ -87,8 +87,8 @@ func (t *Transport) fail(op *transport.Op, src *source, err error) {
 	t.post(src, queued{c: transport.Completion{Token: op.Token, Err: err}})
 }
 
-// cancelTarget carries out a Cancel. The operation is looked up at once, so that a later one with the same token is safe,
-// but may be ended late, and end by itself meanwhile.
+// cancelTarget carries out a Cancel. The operation is looked up at once, so that a later one with the same token is
+// safe, but may be ended late, and end by itself meanwhile.
 func (t *Transport) cancelTarget(op transport.Op) {
 	target := t.ops[op.Target]
 	if target == nil {

@@ -77,7 +77,7 @@ func run(w *sim.World, cond func() bool, nodes ...*node) bool {
 	return true
 }
 
-// ended turns the nodes until the operation of the first has its last completion, and answers that.
+// ended turns the nodes until the operation of the first has its last completion, and returns that.
 func ended(w *sim.World, token transport.Token, nodes ...*node) transport.Completion {
 	n := nodes[0]
 	n.t.Helper()
@@ -102,7 +102,7 @@ func (n *node) dial() transport.Token {
 	})
 }
 
-// connect answers the two ends of a new connection; the listener stays open.
+// connect returns the two ends of a new connection; the listener stays open.
 func connect(w *sim.World, client, server *node) (c, s transport.Handle) {
 	client.t.Helper()
 	ln := server.listen(transport.ListenConfig{})

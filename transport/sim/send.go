@@ -97,7 +97,8 @@ func (e *endpoint) sendAtOnce(o *operation) error {
 	return err
 }
 
-// SendNow sends what there is room for, without an operation, where Config.SendNow says so. It borrows bufs until return.
+// SendNow sends what there is room for, without an operation, where Config.SendNow says so. It borrows bufs until
+// return.
 func (t *Transport) SendNow(h transport.Handle, bufs []*buffer.Buf) (int, error) {
 	if !t.w.cfg.SendNow {
 		return 0, transport.ErrNotNow
@@ -123,7 +124,7 @@ func (t *Transport) SendNow(h transport.Handle, bufs []*buffer.Buf) (int, error)
 	return o.unreported, err
 }
 
-// sendError answers why nothing can be sent. The first to ask after a reset learns of it; later it is EPIPE, as in
+// sendError returns why nothing can be sent. The first to ask after a reset learns of it; later it is EPIPE, as in
 // Linux.
 func (e *endpoint) sendError() error {
 	switch {
@@ -136,7 +137,7 @@ func (e *endpoint) sendError() error {
 	return nil
 }
 
-// write writes one piece of what o has to send. It answers whether the piece was cut short for no reason.
+// write writes one piece of what o has to send. It reports whether the piece was cut short for no reason.
 func (e *endpoint) write(o *operation) (cut bool, err error) {
 	var p []byte
 	if o.op.Kind == transport.Send {
@@ -163,7 +164,7 @@ func (e *endpoint) write(o *operation) (cut bool, err error) {
 	return cut, nil
 }
 
-// nextPiece answers bytes of the Buf that is being sent.
+// nextPiece returns bytes of the Buf that is being sent.
 func (o *operation) nextPiece() []byte {
 	for {
 		p := o.op.Bufs[o.piece].Bytes()[o.off:]

@@ -10,9 +10,9 @@ import (
 //
 //	read ≤ arrived ≤ sent ≤ written
 //
-// written-sent is what the sender's socket buffer holds, sent-arrived travels, arrived-read is what the receiver's socket
-// buffer holds. The sender may send while it has credit, which is the free room of the receiver's buffer as far as the
-// sender has heard of it.
+// written-sent is what the sender's socket buffer holds, sent-arrived travels, arrived-read is what the receiver's
+// socket buffer holds. The sender may send while it has credit, which is the free room of the receiver's buffer as far
+// as the sender has heard of it.
 type stream struct {
 	w    *World
 	from *endpoint
@@ -35,7 +35,8 @@ type stream struct {
 	finSent    bool
 	finArrived bool
 
-	// To check that what is handed out is what was written: checksums at some positions, and that of what was handed out.
+	// To check that what is handed out is what was written: checksums at some positions, and that of what was handed
+	// out.
 	marks     []mark
 	writeSum  uint32
 	handed    int64

@@ -35,8 +35,8 @@ type Transport struct {
 	now    time.Duration
 	closed bool
 
-	// What the world knows of the loop that this transport belongs to: until when it sleeps, whether it has waited since
-	// it last got something to do, and the version of the world at which it let others go first.
+	// What the world knows of the loop that this transport belongs to: until when it sleeps, whether it has waited
+	// since it last got something to do, and the version of the world at which it let others go first.
 	deadline time.Duration
 	idle     bool
 	seen     uint64
@@ -124,8 +124,8 @@ func (t *Transport) sleep(timeout time.Duration) {
 	w := t.w
 	t.deadline = never
 	if timeout > 0 && timeout < never-t.now {
-		// Counted from what this loop knows as now: others may have let time pass since, and a timer for which it computed
-		// the timeout must not be late by that.
+		// Counted from what this loop knows as now: others may have let time pass since, and a timer for which it
+		// computed the timeout must not be late by that.
 		t.deadline = t.now + timeout
 		if t.deadline <= w.now {
 			return
@@ -166,7 +166,7 @@ func (t *Transport) sleep(timeout time.Duration) {
 	}
 }
 
-// othersBusy tells whether a transport other than t has got something to do since t last gave way.
+// othersBusy reports whether a transport other than t has got something to do since t last gave way.
 func (w *World) othersBusy(t *Transport) bool {
 	for _, o := range w.transports {
 		if o != t && !o.closed && o.deadline <= w.now {
@@ -182,7 +182,7 @@ func (w *World) othersBusy(t *Transport) bool {
 	return w.someBusy(t)
 }
 
-// someBusy tells whether a transport other than t has something to do.
+// someBusy reports whether a transport other than t has something to do.
 func (w *World) someBusy(t *Transport) bool {
 	for _, o := range w.transports {
 		if o != t && !o.closed && (!o.idle || o.ready() || o.woken.Load()) {
@@ -192,7 +192,7 @@ func (w *World) someBusy(t *Transport) bool {
 	return false
 }
 
-// ready tells whether there is something to hand out.
+// ready reports whether there is something to hand out.
 func (t *Transport) ready() bool { return len(t.settled) > 0 || t.head < len(t.queue) }
 
 // handOut moves completions into dst.
@@ -236,8 +236,8 @@ func (t *Transport) give(dst []transport.Completion, q *queued) []transport.Comp
 	return append(dst, q.c)
 }
 
-// Wake makes a Wait return at once. Any goroutine; what happens then depends on when it came, so a replay needs wakes from
-// the World's own.
+// Wake makes a Wait return at once. Any goroutine; what happens then depends on when it came, so a replay needs wakes
+// from the World's own.
 func (t *Transport) Wake() error {
 	if t.shut.Load() {
 		return transport.ErrClosed
@@ -254,7 +254,7 @@ func (t *Transport) Now() time.Duration { return t.now }
 // Pool is the pool of received data.
 func (t *Transport) Pool() *buffer.Pool { return t.pool }
 
-// LocalAddr answers a *net.TCPAddr or *net.UnixAddr, nil for a stale Handle.
+// LocalAddr returns a *net.TCPAddr or *net.UnixAddr, nil for a stale Handle.
 func (t *Transport) LocalAddr(h transport.Handle) net.Addr {
 	s := t.lookup(h)
 	switch {
@@ -267,7 +267,7 @@ func (t *Transport) LocalAddr(h transport.Handle) net.Addr {
 	}
 }
 
-// Control answers ErrNotSupported: there are no descriptors.
+// Control returns ErrNotSupported: there are no descriptors.
 func (t *Transport) Control(h transport.Handle, _ func(fd uintptr) error) error {
 	if t.lookup(h) == nil {
 		return fmt.Errorf("sim: Control of handle %#x: %w", uint64(h), transport.ErrStale)
@@ -275,7 +275,7 @@ func (t *Transport) Control(h transport.Handle, _ func(fd uintptr) error) error 
 	return fmt.Errorf("sim: Control: %w", transport.ErrNotSupported)
 }
 
-// Stats answers the counters.
+// Stats returns the counters.
 func (t *Transport) Stats() transport.Stats { return t.stats }
 
 // Parked is the number of receives that wait for a block.
@@ -320,7 +320,7 @@ func (t *Transport) Close() error {
 	return nil
 }
 
-// lookup answers the slot of a Handle that is not stale, or nil.
+// lookup returns the slot of a Handle that is not stale, or nil.
 func (t *Transport) lookup(h transport.Handle) *slot {
 	i, generation := uint64(h)>>32, uint32(h)
 	if i >= uint64(len(t.slots)) {
@@ -358,7 +358,7 @@ func (t *Transport) detach(h transport.Handle) {
 	t.stats.Open--
 }
 
-// full answers EMFILE when no more can be open.
+// full returns EMFILE when no more can be open.
 func (t *Transport) full() error {
 	if t.stats.Open >= t.w.cfg.MaxOpen {
 		return syscall.EMFILE

@@ -10,7 +10,7 @@ import (
 	"github.com/weirnet/weir/transport"
 )
 
-// delivered sends a few bytes over a new connection, lets spoil at the receiving side, and answers what the next Waits
+// delivered sends a few bytes over a new connection, lets spoil at the receiving side, and returns what the next Waits
 // say.
 func delivered(t *testing.T, spoil func(w *World, in *stream)) (*World, error) {
 	w := NewWorld(1, Config{})

@@ -1,5 +1,5 @@
-// Package sim is the transport contract on a simulated network: the loops of a whole test, their sockets, their clock and
-// their faults run in one goroutine and follow from one seed.
+// Package sim is the transport contract on a simulated network: the loops of a whole test, their sockets, their clock
+// and their faults run in one goroutine and follow from one seed.
 package sim
 
 import (
@@ -19,10 +19,10 @@ const never = time.Duration(1<<63 - 1)
 // excepted.
 //
 // Time is virtual. It passes by Config.TurnTime with each Wait, and a Wait that finds nothing lets it jump to the next
-// event of the world, to the end of its own timeout or to that of another transport's last Wait, whichever is first. What
-// the event brings to other transports waits in their queues; the Wait then answers without completions, so that who
-// drives the loops in turn gets to the one that has work. A Wait never jumps while another transport has something to do
-// that it did not have the chance to answer with yet.
+// event of the world, to the end of its own timeout or to that of another transport's last Wait, whichever is first.
+// What the event brings to other transports waits in their queues; the Wait then returns without completions, so that
+// who drives the loops in turn gets to the one that has work. A Wait never jumps while another transport has something
+// to do that it has not handed out yet.
 type World struct {
 	cfg    Config
 	rng    *rand.Rand
@@ -42,7 +42,7 @@ type World struct {
 	version   atomic.Uint64 // grows when a transport gets something to do
 }
 
-// NewWorld answers an empty world in which everything follows from seed. It panics when cfg.BlockBytes is not a size of
+// NewWorld returns an empty world in which everything follows from seed. It panics when cfg.BlockBytes is not a size of
 // buffer.Pool's blocks.
 func NewWorld(seed uint64, cfg Config) *World {
 	cfg = cfg.withDefaults()
@@ -80,8 +80,8 @@ func (w *World) Idle() int { return w.idle }
 // Events is the number of events that are still to happen.
 func (w *World) Events() int { return w.events.len() }
 
-// Check answers the first violation of what the simulation itself must keep: that each byte handed out is the one that
-// was sent at its place, and that bytes, blocks, sockets and operations are accounted for. Every Wait answers such a
+// Check returns the first violation of what the simulation itself must keep: that each byte handed out is the one that
+// was sent at its place, and that bytes, blocks, sockets and operations are accounted for. Every Wait returns such a
 // violation as its error, too, as far as it was noticed.
 func (w *World) Check() error {
 	for _, c := range w.conns {

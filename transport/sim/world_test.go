@@ -15,7 +15,7 @@ import (
 	"github.com/weirnet/weir/transport/sim"
 )
 
-// workload does things from a seed of its own on two transports, until nothing will ever happen, and answers the trace.
+// workload does things from a seed of its own on two transports, until nothing will ever happen, and returns the trace.
 func workload(t *testing.T, seed uint64, cfg sim.Config) string {
 	var trace bytes.Buffer
 	cfg.Trace = &trace
@@ -82,8 +82,8 @@ func TestOtherSeedOtherTrace(t *testing.T) {
 	assert.NotEqual(t, workload(t, 1, harsh()), workload(t, 2, harsh()))
 }
 
-// Faults that are off draw nothing, so that a seed stays itself when a rate is set to zero, and a perfect network does not
-// depend on its seed at all.
+// Faults that are off draw nothing, so that a seed stays itself when a rate is set to zero, and a perfect network does
+// not depend on its seed at all.
 func TestPerfectWorldNeedsNoSeed(t *testing.T) {
 	assert.Equal(t, workload(t, 1, sim.Config{}), workload(t, 2, sim.Config{}))
 }

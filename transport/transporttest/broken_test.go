@@ -112,7 +112,7 @@ func (b *broken) Close() error {
 // kind is the kind of the operation that a completion belongs to.
 func (b *broken) kind(c *transport.Completion) transport.Kind { return b.kinds[c.Token] }
 
-// every answers true for each nth call.
+// every returns true for each nth call.
 func (b *broken) every(n int) bool {
 	b.count++
 	return b.count%n == 0

@@ -190,7 +190,7 @@ func (r *rig) drain(parties []*party) {
 }
 
 // wind brings p to its end: FIN sent and EOF read, or, when the connection is not whole any more, nothing under way. It
-// answers whether that is so.
+// reports whether that is so.
 func (p *party) wind() bool {
 	if p.closed {
 		return true

@@ -79,7 +79,7 @@ func (e *end) submit(op transport.Op) *call {
 	return c
 }
 
-// wait calls Wait once and records what it answers.
+// wait calls Wait once and records what it returns.
 func (e *end) wait(timeout time.Duration) int {
 	e.r.Helper()
 	if cap(e.batch) == 0 {
@@ -238,7 +238,7 @@ func (e *end) forget() {
 	e.pending = 0
 }
 
-// shut closes the transport and checks what a closed one answers.
+// shut closes the transport and checks what a closed one returns.
 func (e *end) shut() {
 	e.r.Helper()
 	if err := e.tr.Close(); err != nil {

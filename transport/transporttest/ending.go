@@ -284,7 +284,7 @@ func watchConsumesNothing(r *rig) {
 	}
 }
 
-// eofRead answers a connection whose accepted side has read EOF.
+// eofRead returns a connection whose accepted side has read EOF.
 func (r *rig) eofRead() link {
 	r.Helper()
 	l := r.link()

@@ -27,7 +27,7 @@ func fileClaims() []claim {
 	return claims
 }
 
-// file answers an open file with n bytes.
+// file returns an open file with n bytes.
 func (r *rig) file(seed uint64, n int) (*os.File, []byte) {
 	r.Helper()
 	p := payload(seed, n)

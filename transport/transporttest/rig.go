@@ -51,7 +51,7 @@ func (r *rig) server() *end { return r.ends[0] }
 func (r *rig) client() *end { return r.ends[1] }
 
 // turn waits once on each transport: without blocking first, then briefly on one after the other while nothing comes.
-// It answers the number of completions.
+// It returns the number of completions.
 func (r *rig) turn() int {
 	n := 0
 	for _, e := range r.ends {
@@ -74,7 +74,7 @@ func (r *rig) until(what string, cond func() bool) {
 	}
 }
 
-// within takes turns until cond holds and answers whether it did before patience ended.
+// within takes turns until cond holds and reports whether it did before patience ended.
 func (r *rig) within(cond func() bool) bool {
 	wall, clock := time.Now(), r.ends[0].tr.Now()
 	for !cond() {
@@ -130,8 +130,8 @@ func (r *rig) state() string {
 	return s.String()
 }
 
-// finish closes what is open and checks what holds after every claim: each operation had exactly one last completion, no
-// Buf is outstanding, nothing is open, and a closed transport says so.
+// finish closes what is open and checks what holds after every claim: each operation had exactly one last completion,
+// no Buf is outstanding, nothing is open, and a closed transport says so.
 func (r *rig) finish() {
 	r.Helper()
 	for _, e := range r.ends {

@@ -178,7 +178,7 @@ func (s sock) blockedSend(seed uint64) (*call, []byte) {
 	return c, p
 }
 
-// payload answers n bytes that depend on seed and position.
+// payload returns n bytes that depend on seed and position.
 func payload(seed uint64, n int) []byte {
 	rng := rand.New(rand.NewPCG(seed, 0x77656972))
 	p := make([]byte, n+7)

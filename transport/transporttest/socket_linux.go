@@ -194,7 +194,7 @@ func connectNoDescriptors(r *rig) {
 	r.until("the connection", func() bool { return len(acc.conns) == 1 })
 }
 
-// exhaustDescriptors lowers RLIMIT_NOFILE to the lowest descriptor that is free (getrlimit(2)) and answers how to undo
+// exhaustDescriptors lowers RLIMIT_NOFILE to the lowest descriptor that is free (getrlimit(2)) and returns how to undo
 // it, once or more often.
 func (r *rig) exhaustDescriptors() (restore func()) {
 	r.Helper()

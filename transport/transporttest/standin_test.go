@@ -56,7 +56,7 @@ func (s *standIn) Failed() bool {
 
 func (s *standIn) Cleanup(fn func()) { s.cleanups = append(s.cleanups, fn) }
 
-// trial runs one claim on f and answers whether it held, and what it said. A panic counts as a failure.
+// trial runs one claim on f and reports whether it held, and what it said. A panic counts as a failure.
 func trial(t *testing.T, f Factory, name string) (held bool, said string) {
 	t.Helper()
 	var c *claim

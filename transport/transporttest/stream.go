@@ -33,7 +33,7 @@ func (r *rig) flow(from, to sock, seed uint64, n int) *flow {
 	}
 }
 
-// step submits the next piece when the last one is sent, and answers whether all has arrived.
+// step submits the next piece when the last one is sent, and reports whether all has arrived.
 func (f *flow) step() bool {
 	if f.sending == nil || f.sending.done {
 		if f.sending != nil {

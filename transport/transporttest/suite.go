@@ -1,5 +1,6 @@
-// Package transporttest states what a transport.Transport must do, one sentence per claim, and tests it: every transport
-// runs the same suite, and both ends of each connection are transports, so that it uses nothing but the contract.
+// Package transporttest states what a transport.Transport must do, one sentence per claim, and tests it: every
+// transport runs the same suite, and both ends of each connection are transports, so that it uses nothing but the
+// contract.
 package transporttest
 
 import (
@@ -13,10 +14,10 @@ import (
 type Factory struct {
 	// Name of the transport, for messages.
 	Name string
-	// Open answers n transports that reach each other. It is called once per claim, on a goroutine locked to its thread;
-	// the suite closes them. A transport that falls back to another kind must fail the test here.
+	// Open returns n transports that reach each other. It is called once per claim, on a goroutine locked to its
+	// thread; the suite closes them. A transport that falls back to another kind must fail the test here.
 	Open func(tb testing.TB, n int) []transport.Transport
-	// Listen answers the configuration of a claim's i-th listener: a fresh address. Nil means 127.0.0.1 and port 0.
+	// Listen returns the configuration of a claim's i-th listener: a fresh address. Nil means 127.0.0.1 and port 0.
 	Listen func(i int) transport.ListenConfig
 	// Features are what the transport has; claims about others are skipped.
 	Features Features
@@ -34,12 +35,12 @@ type Features struct {
 	SendFile bool // the operation SendFile
 	Control  bool // sockets have descriptors: Control, the Control hooks, ListenConfig.Listener
 	Lends    bool // received Bufs are lent blocks, see buffer.Lender
-	SendNow  bool // SendNow sends, and does not answer ErrNotNow
+	SendNow  bool // SendNow sends, and does not return ErrNotNow
 	// VirtualTime says that Wait does not take real time, so that no other goroutine can act meanwhile.
 	VirtualTime bool
 }
 
-// All answers the features of a transport on real sockets.
+// All returns the features of a transport on real sockets.
 func All() Features {
 	return Features{Unix: true, IPv6: true, SendFile: true, Control: true, Lends: true}
 }
@@ -65,7 +66,7 @@ func Run(t *testing.T, f Factory) {
 	}
 }
 
-// Claims answers the sentences, in the order in which Run tests them.
+// Claims returns the sentences, in the order in which Run tests them.
 func Claims() []string {
 	all := claims()
 	names := make([]string, len(all))

@@ -52,9 +52,9 @@ func (t *Transport) lose() {
 	}
 }
 
-// recoverBlocks gives the kernel the blocks back that it has used and that no completion told of. The kernel takes blocks
-// in the order in which they were put, so those before its position are used: by a completion in events, or by a lost one.
-// Before Linux 6.8 it does not say where it is; then what is lost stays lost.
+// recoverBlocks gives the kernel the blocks back that it has used and that no completion told of. The kernel takes
+// blocks in the order in which they were put, so those before its position are used: by a completion in events, or by a
+// lost one. Before Linux 6.8 it does not say where it is; then what is lost stays lost.
 func (t *Transport) recoverBlocks() {
 	b := t.blocks
 	head, err := b.ring.Head()

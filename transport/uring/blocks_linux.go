@@ -13,8 +13,8 @@ const (
 	windowTurns = 4096
 )
 
-// blocks are the memory that the kernel receives into. They are Go memory of the pool's sizes, so that one that a holder
-// keeps can end in the pool; the transport refers to those that are in the ring.
+// blocks are the memory that the kernel receives into. They are Go memory of the pool's sizes, so that one that a
+// holder keeps can end in the pool; the transport refers to those that are in the ring.
 //
 // The ring is filled up to a window before each enter, with the blocks that came back last. The window grows when the
 // kernel runs out, and shrinks when it needs little. There are never more blocks than the limit, lent ones included.
@@ -51,7 +51,8 @@ func openBlocks(r *ring.Ring, pool *buffer.Pool, n, size int) (*blocks, error) {
 	return b, nil
 }
 
-// free is the number of blocks that the kernel can receive into, except for those it has used without our having seen it.
+// free is the number of blocks that the kernel can receive into, except for those it has used without our having seen
+// it.
 func (b *blocks) free() int { return len(b.mem) - len(b.spare) }
 
 // fill shows the kernel blocks up to the window.
@@ -97,7 +98,7 @@ func (b *blocks) put(mem []byte) {
 	b.added[id] = b.ring.Add(mem, id)
 }
 
-// take answers the block that the kernel has used.
+// take returns the block that the kernel has used.
 func (b *blocks) take(id uint16) []byte {
 	mem := b.mem[id]
 	b.mem[id] = nil
@@ -105,7 +106,7 @@ func (b *blocks) take(id uint16) []byte {
 	return mem
 }
 
-// lend answers the block that the kernel has used, as a Buf.
+// lend returns the block that the kernel has used, as a Buf.
 func (b *blocks) lend(lender buffer.Lender, id uint16) *buffer.Buf {
 	b.lent++
 	return b.pool.Lend(lender, b.take(id))

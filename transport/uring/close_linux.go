@@ -20,8 +20,8 @@ func (t *Transport) submitWatch(s *slot, op *transport.Op) {
 	t.start(s, &s.watch, kindWatch, op.Token)
 }
 
-// issueWatch polls once. After EOF the poll must go on, because the ring adds POLLRDHUP to what is asked for (IO_POLL_UNMASK
-// in io_uring/poll.c): it completes at once with that, and again when the socket changes.
+// issueWatch polls once. After EOF the poll must go on, because the ring adds POLLRDHUP to what is asked for
+// (IO_POLL_UNMASK in io_uring/poll.c): it completes at once with that, and again when the socket changes.
 func (t *Transport) issueWatch(s *slot) bool {
 	if s.watch.stage != queued {
 		return true
@@ -93,8 +93,8 @@ func (t *Transport) submitClose(s *slot, op *transport.Op) {
 }
 
 // issueClose ends what was not begun, cancels what was, and closes. While a receive is armed, close(2) alone would send
-// no FIN and leave the receive consuming data, because the receive holds the socket: so the close waits for the end of the
-// cancellation, by a hard link, which does not mind its result.
+// no FIN and leave the receive consuming data, because the receive holds the socket: so the close waits for the end of
+// the cancellation, by a hard link, which does not mind its result.
 func (t *Transport) issueClose(s *slot) bool {
 	if s.closing != queued {
 		return true

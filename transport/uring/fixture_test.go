@@ -86,7 +86,7 @@ func (d *driver) cancel(c *call) *call {
 	return d.submit(transport.Op{Kind: transport.Cancel, Target: c.token})
 }
 
-// wait is one Wait. It answers how many completions came.
+// wait is one Wait. It returns how many completions came.
 func (d *driver) wait(timeout time.Duration) int {
 	d.Helper()
 	out, err := d.tr.Wait(d.batch[:0], timeout)
@@ -149,7 +149,7 @@ func (d *driver) listen(socket transport.SocketConfig) (transport.Handle, string
 	return h, d.tr.LocalAddr(h).String()
 }
 
-// connections answers n connections: the transport's ends and those of package net, in the same order.
+// connections returns n connections: the transport's ends and those of package net, in the same order.
 func (d *driver) connections(n int, socket transport.SocketConfig) ([]transport.Handle, []*net.TCPConn) {
 	d.Helper()
 	h, addr := d.listen(socket)
@@ -186,7 +186,7 @@ func (d *driver) balanced() {
 	require.Zero(d, d.tr.Stats().Stale)
 }
 
-// pattern answers n bytes that depend on seed and place.
+// pattern returns n bytes that depend on seed and place.
 func pattern(seed, n int) []byte {
 	p := make([]byte, n)
 	x := uint32(seed)*2654435761 + 1

@@ -7,8 +7,8 @@ const (
 	maxHints = 1 << 20
 )
 
-// hints find the slot of a token: Cancel names an operation by its token alone. A hint is where an operation with a token
-// of the same slot was submitted last; it may be wrong, then all slots are looked at.
+// hints find the slot of a token: Cancel names an operation by its token alone. A hint is where an operation with a
+// token of the same slot was submitted last; it may be wrong, then all slots are looked at.
 type hints struct {
 	slots []uint32
 	mask  uint32
@@ -32,7 +32,7 @@ func (h *hints) grow(slot uint32) {
 	h.slots, h.mask = slots, size-1
 }
 
-// find answers the operation with a token, which has not ended, with its slot and kind; nil when there is none.
+// find returns the operation with a token, which has not ended, with its slot and kind; nil when there is none.
 func (t *Transport) find(token transport.Token) (*slot, *operation, kind) {
 	n := t.slots.len()
 	if len(t.hints.slots) > 0 {
@@ -52,7 +52,7 @@ func (t *Transport) find(token transport.Token) (*slot, *operation, kind) {
 	return nil, nil, kindNone
 }
 
-// named answers the slot's operation with a token.
+// named returns the slot's operation with a token.
 func (s *slot) named(token transport.Token) (*operation, kind) {
 	if s.state == stateFree {
 		return nil, kindNone

@@ -250,7 +250,7 @@ func (w *world) ended(m *modelCall) {
 	}
 }
 
-// bufs answers the next n bytes of a side's stream in Bufs of random sizes.
+// bufs returns the next n bytes of a side's stream in Bufs of random sizes.
 func (w *world) bufs(s *side, n int) []*buffer.Buf {
 	var bufs []*buffer.Buf
 	for at := s.sent; at < s.sent+n; {
@@ -360,7 +360,7 @@ func (w *world) blocksAreThere(tr *Transport) {
 	}
 }
 
-// wind brings a side nearer to its end and answers whether it is there.
+// wind brings a side nearer to its end and reports whether it is there.
 func (w *world) wind(s *side) bool {
 	if s.closed {
 		return true

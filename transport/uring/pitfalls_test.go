@@ -47,7 +47,8 @@ func TestAThousandConnectionsShareEightBlocks(t *testing.T) {
 		c := d.tr.Counters()
 		require.NotZero(t, c.BufferRingEmpty)
 		require.Zero(t, c.Parked)
-		// Those that wait for blocks try again when there are some, not more than there are; the first try is everyone's.
+		// Those that wait for blocks try again when there are some, not more than there are; the first try is
+		// everyone's.
 		require.LessOrEqual(t, c.BufferRingEmpty, conns+8*(d.tr.Stats().Waits-before.Waits))
 	}
 }
@@ -326,7 +327,7 @@ func TestAFileIsReadWhereItCannotBeSpliced(t *testing.T) {
 func TestAFileOfANotSpliceableKindIsRead(t *testing.T) {
 	d := drive(t, Config{})
 	h, peer := d.connection()
-	f, err := os.Open("/proc/self/mem") // splice(2) answers EINVAL
+	f, err := os.Open("/proc/self/mem") // splice(2) returns EINVAL
 	require.NoError(t, err)
 	defer f.Close()
 	secret := pattern(1, 5000)

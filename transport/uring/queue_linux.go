@@ -11,7 +11,7 @@ func (q *fifo[T]) len() int { return len(q.items) - q.first }
 
 func (q *fifo[T]) push(v T) { q.items = append(q.items, v) }
 
-// peek answers the first entry of a queue that is not empty.
+// peek returns the first entry of a queue that is not empty.
 func (q *fifo[T]) peek() *T { return &q.items[q.first] }
 
 // pop drops the first entry.

@@ -24,9 +24,9 @@ func (t *Transport) submitRecv(s *slot, op *transport.Op) {
 	t.start(s, &s.recv.operation, kindRecv, op.Token)
 }
 
-// issueRecv arms a receive. The kernel keeps the limit itself where it can (optlen, Linux 6.17): it ends the receive with
-// the block that reaches it. Blocks are asked for as large as it takes to come out at the limit when the peer is fast, so
-// that the last one goes beyond it by less than its size.
+// issueRecv arms a receive. The kernel keeps the limit itself where it can (optlen, Linux 6.17): it ends the receive
+// with the block that reaches it. Blocks are asked for as large as it takes to come out at the limit when the peer is
+// fast, so that the last one goes beyond it by less than its size.
 func (t *Transport) issueRecv(s *slot, w *work) bool {
 	o := &s.recv
 	switch {
@@ -131,7 +131,7 @@ func (t *Transport) againRecv(s *slot) {
 	t.queue(s, &o.operation, kindRecv)
 }
 
-// goesOn tells whether an operation whose entry has ended is to have another one.
+// goesOn reports whether an operation whose entry has ended is to have another one.
 func (t *Transport) goesOn(s *slot, o *operation) bool { return !o.canceled && s.state != stateClosing }
 
 // park lets a receive wait for blocks. Those that had none since they waited last come before those that had some, so

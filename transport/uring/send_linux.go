@@ -19,8 +19,8 @@ const (
 	maxChunk = 1 << 30 // bytes of one entry: below MAX_RW_COUNT, write(2)
 )
 
-// SendNow borrows bufs until return and does nothing: a ring's sends go to the kernel with the next system call that is due
-// anyway.
+// SendNow borrows bufs until return and does nothing: a ring's sends go to the kernel with the next system call that is
+// due anyway.
 func (t *Transport) SendNow(transport.Handle, []*buffer.Buf) (int, error) {
 	return 0, transport.ErrNotNow
 }
@@ -114,7 +114,7 @@ func (t *Transport) prepareSend(s *slot, flags uint32) bool {
 	return true
 }
 
-// vectors fills v with p and the Bufs after it and answers how many it used.
+// vectors fills v with p and the Bufs after it and returns how many it used.
 func (t *Transport) vectors(o *sending, v []ring.Vector, p []byte) int {
 	if len(v) == 0 {
 		return 0

@@ -61,7 +61,7 @@ type operation struct {
 	audited  uint8 // the round in which its completion may have been lost, see audit; 0: not
 }
 
-// active tells whether there is an operation that has not ended.
+// active reports whether there is an operation that has not ended.
 func (o *operation) active() bool { return o.stage != idle }
 
 // receive is the Recv of a slot.
@@ -165,7 +165,7 @@ func (ss *slots) sent(s *slot) {
 	}
 }
 
-// at answers the slot with an index that was handed out.
+// at returns the slot with an index that was handed out.
 func (ss *slots) at(index uint32) *slot {
 	return &ss.chunks[index>>chunkShift][index&(chunkSlots-1)]
 }
@@ -173,7 +173,7 @@ func (ss *slots) at(index uint32) *slot {
 // len is the number of slots, free ones included.
 func (ss *slots) len() uint32 { return uint32(len(ss.chunks)) << chunkShift }
 
-// take answers a free slot for a descriptor, or nil when there are too many.
+// take returns a free slot for a descriptor, or nil when there are too many.
 func (ss *slots) take(fd int, st state) *slot {
 	if len(ss.free) == 0 {
 		if ss.len() == maxSlots {
@@ -211,7 +211,7 @@ func (s *slot) handle() transport.Handle {
 	return transport.Handle(s.gen)<<32 | transport.Handle(s.index)
 }
 
-// find answers the slot of a handle that can be used, or nil.
+// find returns the slot of a handle that can be used, or nil.
 func (ss *slots) find(h transport.Handle) *slot {
 	index := uint32(h)
 	if index >= ss.len() {
@@ -229,7 +229,7 @@ func (s *slot) data(k kind) uint64 {
 	return uint64(k)<<56 | uint64(s.gen)<<32 | uint64(s.index)
 }
 
-// owner answers the slot that user data belongs to, or nil when it was freed since.
+// owner returns the slot that user data belongs to, or nil when it was freed since.
 func (ss *slots) owner(data uint64) *slot {
 	index := uint32(data)
 	if index >= ss.len() {
@@ -242,7 +242,7 @@ func (ss *slots) owner(data uint64) *slot {
 	return s
 }
 
-// operationOf answers the slot's operation of a kind, or nil.
+// operationOf returns the slot's operation of a kind, or nil.
 func (s *slot) operationOf(k kind) *operation {
 	switch k {
 	case kindRecv:

@@ -8,8 +8,8 @@ import (
 	"github.com/weirnet/weir/transport"
 )
 
-// Submit implements transport.Transport. It only notes what is to be done; the next Wait makes the entries, in the order
-// of the Submits.
+// Submit implements transport.Transport. It only notes what is to be done; the next Wait makes the entries, in the
+// order of the Submits.
 func (t *Transport) Submit(op transport.Op) {
 	if t.closed {
 		return
@@ -71,7 +71,7 @@ func (t *Transport) finish(o *operation, err error) {
 	t.end(o.token, err)
 }
 
-// entry answers a fresh entry of the ring for an operation of s (nil: of nobody), or nil when the queue is full.
+// entry returns a fresh entry of the ring for an operation of s (nil: of nobody), or nil when the queue is full.
 func (t *Transport) entry(k kind, s *slot) *ring.SQE {
 	e := t.ring.Get()
 	if e == nil {
@@ -87,8 +87,8 @@ func (t *Transport) entry(k kind, s *slot) *ring.SQE {
 	return e
 }
 
-// issue makes entries for what is to be done. It answers true when it stopped because a queue or the arena is full: after
-// an enter there is room again.
+// issue makes entries for what is to be done. It returns true when it stopped because a queue or the arena is full:
+// after an enter there is room again.
 //
 // An entry that completes needs a place in the completion queue. Those that complete at once never get more places than
 // there are: what waits for the peer (idle receives, blocked sends) completes once without being asked again, which the
@@ -110,7 +110,7 @@ func (t *Transport) issue() (more bool) {
 	return false
 }
 
-// issueOne makes the entry of w, unless it is no longer wanted. It answers false when there is no room.
+// issueOne makes the entry of w, unless it is no longer wanted. It returns false when there is no room.
 func (t *Transport) issueOne(w *work) bool {
 	switch w.kind {
 	case kindWake:
@@ -162,7 +162,7 @@ const (
 // load is how many completions wait to be handed out, in per cent of what the completion queue holds.
 func (t *Transport) load() int { return 100 * t.events.len() / len(t.ring.CQEs) }
 
-// hold keeps w for later and answers true when at least limit per cent of the completion queue wait to be handed out.
+// hold keeps w for later and returns true when at least limit per cent of the completion queue wait to be handed out.
 func (t *Transport) hold(w *work, limit int, count *uint64) bool {
 	if t.load() < limit {
 		return false

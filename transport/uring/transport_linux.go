@@ -30,8 +30,8 @@ const (
 	closeTriesLossy = 10
 )
 
-// Transport is transport.Transport on one io_uring. It belongs to the goroutine that opened it, which stays locked to its
-// OS thread; only Wake is for others.
+// Transport is transport.Transport on one io_uring. It belongs to the goroutine that opened it, which stays locked to
+// its OS thread; only Wake is for others.
 type Transport struct {
 	// Set by Open, then immutable.
 	ring     *ring.Ring
@@ -102,7 +102,7 @@ var (
 // says why io_uring cannot be used here.
 func Open(cfg Config) (*Transport, error) { return open(cfg, ring.Config{}) }
 
-// Probe answers nil when io_uring can be used, or an error that wraps ErrUnavailable and says why not.
+// Probe returns nil when io_uring can be used, or an error that wraps ErrUnavailable and says why not.
 func Probe() error {
 	runtime.LockOSThread() // a ring belongs to its thread
 	defer runtime.UnlockOSThread()
@@ -264,8 +264,8 @@ func (t *Transport) Counters() Counters {
 	return c
 }
 
-// Close implements transport.Transport. It first takes back from the kernel what is in flight, so that nobody writes into
-// memory that is used for something else afterwards.
+// Close implements transport.Transport. It first takes back from the kernel what is in flight, so that nobody writes
+// into memory that is used for something else afterwards.
 func (t *Transport) Close() error {
 	if t.closed {
 		return transport.ErrClosed

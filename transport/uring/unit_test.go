@@ -185,8 +185,8 @@ func TestProbeAnswersNilWhereOpenWorks(t *testing.T) {
 	require.Equal(t, before, descriptors(t))
 }
 
-// TestAStaleCompletionIsCountedAndWhatItBringsIsFreed plays what the kernel must not do: a completion for a slot that was
-// freed.
+// TestAStaleCompletionIsCountedAndWhatItBringsIsFreed plays what the kernel must not do: a completion for a slot that
+// was freed.
 func TestAStaleCompletionIsCountedAndWhatItBringsIsFreed(t *testing.T) {
 	tr, _ := openScripted(t, Config{}, 1, ringtest.Script{})
 	defer func() { require.NoError(t, tr.Close()) }()

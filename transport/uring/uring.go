@@ -13,7 +13,7 @@ import (
 
 // What callers branch on.
 var (
-	// ErrUnavailable is wrapped by what Probe and Open answer when this process cannot use io_uring; the text says why.
+	// ErrUnavailable is wrapped by what Probe and Open return when this process cannot use io_uring; the text says why.
 	ErrUnavailable = errors.New("uring: unavailable")
 	// ErrLost ends an operation of which the kernel lost a completion, for lack of memory. How far a send came and
 	// whether received bytes are missing is unknown then: close the connection.
@@ -24,14 +24,15 @@ var (
 type Features uint32
 
 const (
-	// LimitedReceives are multishot receives that end after a number of bytes (Linux 6.17). Otherwise each completion is
-	// asked for.
+	// LimitedReceives are multishot receives that end after a number of bytes (Linux 6.17). Otherwise each completion
+	// is asked for.
 	LimitedReceives Features = 1 << iota
 	// VectoredSends are sends of several Bufs without a message header (Linux 6.17). Otherwise they have one.
 	VectoredSends
 	// MultishotAccepts go on by themselves (Linux 5.19). Otherwise each connection is asked for.
 	MultishotAccepts
-	// SkippedSends have no completion in the ring when all of their bytes were taken (Linux 5.17). Otherwise each has one.
+	// SkippedSends have no completion in the ring when all of their bytes were taken (Linux 5.17). Otherwise each has
+	// one.
 	SkippedSends
 )
 
@@ -61,8 +62,8 @@ type Config struct {
 	// CompletionEntries is the length of the completion queue, a power of two, at least Entries. Zero means four times
 	// Entries. When it is full, the kernel keeps completions aside: dearer, but nothing is lost.
 	CompletionEntries int
-	// Blocks is the most blocks to receive into at a time, a power of two up to 32768. Zero means 1024. There are only as
-	// many as it takes, at first 64. When all are in use, receives wait until one comes back.
+	// Blocks is the most blocks to receive into at a time, a power of two up to 32768. Zero means 1024. There are only
+	// as many as it takes, at first 64. When all are in use, receives wait until one comes back.
 	Blocks int
 	// BlockBytes is the size of a block, a power of two from 256 to 1 MiB. Zero means 16 KiB.
 	BlockBytes int
@@ -72,7 +73,7 @@ type Config struct {
 	Pool buffer.PoolConfig
 }
 
-// withDefaults answers the configuration with its zeros replaced, or an error.
+// withDefaults returns the configuration with its zeros replaced, or an error.
 func (cfg Config) withDefaults() (Config, error) {
 	if cfg.Entries == 0 {
 		cfg.Entries = 4096

@@ -11,18 +11,18 @@ import (
 // Transport is not to be had on this system.
 type Transport struct{ transport.Transport }
 
-// Open answers transport.ErrNotSupported: io_uring is Linux'.
+// Open returns transport.ErrNotSupported: io_uring is Linux'.
 func Open(Config) (*Transport, error) {
 	return nil, fmt.Errorf("%w: %w: io_uring is Linux'", ErrUnavailable, transport.ErrNotSupported)
 }
 
-// Probe answers why io_uring cannot be used.
+// Probe returns why io_uring cannot be used.
 func Probe() error {
 	return fmt.Errorf("%w: %w: io_uring is Linux'", ErrUnavailable, transport.ErrNotSupported)
 }
 
-// Counters answers zeros.
+// Counters returns zeros.
 func (*Transport) Counters() Counters { return Counters{} }
 
-// Features answers none.
+// Features returns none.
 func (*Transport) Features() Features { return 0 }

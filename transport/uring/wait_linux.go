@@ -36,8 +36,8 @@ func (t *Transport) Wait(dst []transport.Completion, timeout time.Duration) ([]t
 		t.deliver()
 	}
 	var err error
-	// A batch that is full already needs no system call. One that is not gets one: who makes operations that end at once in
-	// each turn must not keep others from ending.
+	// A batch that is full already needs no system call. One that is not gets one: who makes operations that end at
+	// once in each turn must not keep others from ending.
 	if len(t.out) < t.outLimit || t.todo.len() > 0 {
 		t.stats.Waits++
 		err = t.work(base, timeout)
@@ -48,7 +48,7 @@ func (t *Transport) Wait(dst []transport.Completion, timeout time.Duration) ([]t
 	return dst, err
 }
 
-// waiting tells whether there is something to hand out.
+// waiting reports whether there is something to hand out.
 func (t *Transport) waiting() bool { return t.done.len() > 0 || t.events.len() > 0 }
 
 // work enters the kernel until there is something to hand out, or time is up.
@@ -92,7 +92,7 @@ func (t *Transport) work(base int, timeout time.Duration) error {
 	}
 }
 
-// enter submits, and waits if it may sleep. It answers whether it has waited.
+// enter submits, and waits if it may sleep. It reports whether it has waited.
 func (t *Transport) enter(may bool, timeout time.Duration) (slept bool, err error) {
 	switch {
 	case may && t.wake.sleep():

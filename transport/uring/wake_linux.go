@@ -58,10 +58,10 @@ func (w *wake) ring() error {
 	return nil
 }
 
-// sleep announces that the loop is about to sleep and answers false when it must not. Loop goroutine.
+// sleep announces that the loop is about to sleep and returns false when it must not. Loop goroutine.
 func (w *wake) sleep() bool { return w.state.CompareAndSwap(awake, asleep) }
 
-// rang answers whether somebody rang since the last take. Loop goroutine.
+// rang reports whether somebody rang since the last take. Loop goroutine.
 func (w *wake) rang() bool { return w.state.Load() == notified }
 
 // take is rang, and the loop is awake again. Loop goroutine.

@@ -40,7 +40,7 @@ type posted struct {
 
 var _ ring.Kernel = (*Kernel)(nil)
 
-// New answers a kernel that behaves as the script says. It is calm until Start.
+// New returns a kernel that behaves as the script says. It is calm until Start.
 func New(seed uint64, script Script) *Kernel {
 	return &Kernel{rng: rand.New(rand.NewPCG(seed, 0x72696e67)), script: script, groups: map[uint16]*group{}, calm: 1}
 }
@@ -215,7 +215,7 @@ func (k *Kernel) poll(timeout time.Duration) {
 	_, _ = unix.Poll(fds, ms) // a signal only means to look again
 }
 
-// dying tells whether an operation ends with the next work.
+// dying reports whether an operation ends with the next work.
 func (k *Kernel) dying() bool {
 	for _, r := range k.pending {
 		if r.state == dying {

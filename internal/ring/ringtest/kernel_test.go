@@ -48,7 +48,7 @@ func (s *scene) write(p string) {
 	require.NoError(s, err)
 }
 
-// reap enters once and answers what has completed; blocks go back.
+// reap enters once and returns what has completed; blocks go back.
 func (s *scene) reap() []result {
 	require.NoError(s, s.r.Wait(20*time.Millisecond, true))
 	var all []result
@@ -100,7 +100,7 @@ func newScene(t *testing.T, k *Kernel) *scene {
 	return s
 }
 
-// scenes are what both kernels have to answer alike.
+// scenes are what both kernels have to do alike.
 func scenes() map[string]func(s *scene) []result {
 	return map[string]func(s *scene) []result{
 		"nops in order": func(s *scene) []result {

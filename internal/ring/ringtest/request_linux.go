@@ -110,8 +110,8 @@ func (r *request) interest() int16 {
 	return unix.POLLIN
 }
 
-// post posts a completion that is not the last. It answers false when the queue has no room: then the last one must carry
-// the result, as in the kernel.
+// post posts a completion that is not the last. It returns false when the queue has no room: then the last one must
+// carry the result, as in the kernel.
 func (r *request) post(result int32, flags uint32) bool {
 	k := r.k
 	if k.space() == 0 || len(k.kept) > 0 || k.fails(k.script.EndMultishot, &k.faults.EndedMultishots) {
@@ -140,7 +140,7 @@ func (r *request) end(result int32, flags uint32) {
 	}
 }
 
-// short tells whether a send with MSG_WAITALL took less than all, which makes it a failure for links and skips.
+// short reports whether a send with MSG_WAITALL took less than all, which makes it a failure for links and skips.
 func (r *request) short(result int32) bool {
 	switch r.e.Opcode {
 	case abi.IORING_OP_SEND, abi.IORING_OP_SENDMSG:
@@ -149,8 +149,8 @@ func (r *request) short(result int32) bool {
 	return false
 }
 
-// emit brings a completion out, perhaps late. What a send that must not wait has to say is never late: the kernel carries
-// it out while it takes the entry.
+// emit brings a completion out, perhaps late. What a send that must not wait has to say is never late: the kernel
+// carries it out while it takes the entry.
 func (r *request) emit(p posted) {
 	k := r.k
 	sync := (r.e.Opcode == abi.IORING_OP_SEND || r.e.Opcode == abi.IORING_OP_SENDMSG) && r.e.OpFlags&unix.MSG_DONTWAIT != 0
@@ -161,8 +161,8 @@ func (r *request) emit(p posted) {
 	k.place(p)
 }
 
-// behind tells whether an earlier completion of the request is still to come: they keep their order. So does the result of
-// a cancellation, which comes after the completion of what it did not find any more.
+// behind reports whether an earlier completion of the request is still to come: they keep their order. So does the
+// result of a cancellation, which comes after the completion of what it did not find any more.
 func (r *request) behind() bool {
 	for _, p := range r.k.ready {
 		if p.data == r.e.UserData || r.e.Opcode == abi.IORING_OP_ASYNC_CANCEL && p.data == r.e.Address {
@@ -189,7 +189,7 @@ func (r *request) close() {
 }
 
 // cancel ends other requests, or comes too late for them. Those that it finds end with the next work, as with
-// DEFER_TASKRUN; until then another cancellation finds them, too. With ALL it answers how many it found.
+// DEFER_TASKRUN; until then another cancellation finds them, too. With ALL it returns how many it found.
 func (r *request) cancel() {
 	k := r.k
 	all := r.e.OpFlags&(cancelAll|cancelAny) != 0
@@ -240,7 +240,7 @@ func (r *request) matches(p *request) bool {
 	return p.e.UserData == r.e.Address
 }
 
-// sameFile tells whether two descriptors are of the same socket.
+// sameFile reports whether two descriptors are of the same socket.
 func sameFile(a, b int) bool {
 	var x, y unix.Stat_t
 	return unix.Fstat(a, &x) == nil && unix.Fstat(b, &y) == nil && x.Dev == y.Dev && x.Ino == y.Ino

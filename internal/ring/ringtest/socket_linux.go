@@ -80,7 +80,7 @@ func number(p []byte, i int) uintptr {
 	return uintptr(binary.NativeEndian.Uint32(p))
 }
 
-// peek answers the next block of a group; ok is false when there is none.
+// peek returns the next block of a group; ok is false when there is none.
 func (g *group) peek() (b block, ok bool) {
 	if binary.NativeEndian.Uint16(load(g.address+tailOffset, 2)) == g.head {
 		return block{}, false
@@ -89,7 +89,7 @@ func (g *group) peek() (b block, ok bool) {
 	return block{binary.NativeEndian.Uint64(p), binary.NativeEndian.Uint32(p[8:]), binary.NativeEndian.Uint16(p[12:])}, true
 }
 
-// call makes a system call that does not block, with addresses as numbers, and answers its result as an entry's.
+// call makes a system call that does not block, with addresses as numbers, and returns its result as an entry's.
 func call(trap, a, b, c, d, e uintptr) int32 {
 	for {
 		n, _, errno := syscall.Syscall6(trap, a, b, c, d, e, 0)
@@ -144,7 +144,7 @@ func (r *request) recv() {
 // vector is struct iovec.
 type vector struct{ base, length uintptr }
 
-// vectors answers what a send sends.
+// vectors returns what a send sends.
 func (r *request) vectors() []vector {
 	switch {
 	case r.e.Opcode == abi.IORING_OP_SENDMSG:
@@ -225,8 +225,8 @@ func (r *request) accept() {
 		r.end(-int32(unix.EINVAL), 0)
 		return
 	}
-	// Once it waits, an accept is tried only when a connection is there: accept4(2) looks for a descriptor first and would
-	// answer EMFILE.
+	// Once it waits, an accept is tried only when a connection is there: accept4(2) looks for a descriptor first and
+	// would return EMFILE.
 	tried := r.begun
 	r.begun = true
 	for range rounds {
