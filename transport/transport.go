@@ -24,8 +24,8 @@ type Transport interface {
 	// completion. Each Submit yields completions of which exactly the last has More == false.
 	Submit(op Op)
 
-	// SendNow is a Send with Op.NoWait for which no completion is needed, where the outcome is known at once: it borrows
-	// bufs until return and returns how many of their readable bytes the kernel took, with ErrWouldBlock when that is
+	// SendNow is a Send with Op.NoWait without a completion, where its outcome is known at once: it borrows bufs
+	// until return and returns how many of their readable bytes the kernel took, with ErrWouldBlock when that is
 	// less than all. ErrNotNow: nothing was done, this transport only sends by Submit. It looks no further than a Send
 	// would: ErrStale, ErrBusy, and the error of a broken connection, which is told once.
 	SendNow(h Handle, bufs []*buffer.Buf) (n int, err error)

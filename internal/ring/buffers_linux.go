@@ -133,7 +133,8 @@ func (r *Ring) register(opcode uint8, arg unsafe.Pointer, n uint32) (int, syscal
 	}
 	for {
 		// SAFETY: arg is converted in the call's argument list, as package unsafe asks.
-		v, _, errno := syscall.Syscall6(unix.SYS_IO_URING_REGISTER, uintptr(r.fd), uintptr(opcode), uintptr(arg), uintptr(n), 0, 0)
+		v, _, errno := syscall.Syscall6(unix.SYS_IO_URING_REGISTER, uintptr(r.fd), uintptr(opcode), uintptr(arg),
+			uintptr(n), 0, 0)
 		if errno != unix.EINTR {
 			return int(v), errno
 		}

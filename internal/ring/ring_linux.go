@@ -154,9 +154,11 @@ func (r *Ring) enter(minimum, flags uint32, raw bool) (int, syscall.Errno) {
 	var n uintptr
 	var errno syscall.Errno
 	if raw {
-		n, _, errno = syscall.RawSyscall6(unix.SYS_IO_URING_ENTER, r.enterFD, uintptr(submit), uintptr(minimum), uintptr(flags), arg, size)
+		n, _, errno = syscall.RawSyscall6(unix.SYS_IO_URING_ENTER, r.enterFD, uintptr(submit), uintptr(minimum),
+			uintptr(flags), arg, size)
 	} else {
-		n, _, errno = syscall.Syscall6(unix.SYS_IO_URING_ENTER, r.enterFD, uintptr(submit), uintptr(minimum), uintptr(flags), arg, size)
+		n, _, errno = syscall.Syscall6(unix.SYS_IO_URING_ENTER, r.enterFD, uintptr(submit), uintptr(minimum),
+			uintptr(flags), arg, size)
 	}
 	return int(n), errno
 }

@@ -48,7 +48,8 @@ func Open(cfg Config) (*Ring, error) {
 	r := &Ring{fd: fd, enterFD: uintptr(fd), flags: Flags(params.Flags), features: Features(params.Features)}
 	if missing := required &^ r.features; missing != 0 {
 		r.Close()
-		return nil, fmt.Errorf("%w: this kernel lacks features %#x of %#x", ErrUnavailable, uint32(missing), uint32(required))
+		return nil, fmt.Errorf("%w: this kernel lacks features %#x of %#x", ErrUnavailable, uint32(missing),
+			uint32(required))
 	}
 	if err := r.mapQueues(params); err != nil {
 		r.Close()
@@ -120,7 +121,8 @@ func denied() string {
 	case "2":
 		return "switched off by sysctl kernel.io_uring_disabled=2 (EPERM)"
 	case "1":
-		return "kernel.io_uring_disabled=1 and this process is not in kernel.io_uring_group (EPERM), or a seccomp filter denies it"
+		return "kernel.io_uring_disabled=1 and this process is not in kernel.io_uring_group (EPERM), " +
+			"or a seccomp filter denies it"
 	}
 	return "denied by a seccomp filter or a security module, as container runtimes do by default (EPERM)"
 }

@@ -35,7 +35,8 @@ func ParseAddress(network, address string) (Address, error) {
 	switch network {
 	case "unix":
 		if address == "" || len(address) > maxUnixPath {
-			return Address{}, fmt.Errorf("%w: unix path %q has %d bytes, not 1 to %d", ErrAddress, address, len(address), maxUnixPath)
+			return Address{}, fmt.Errorf("%w: unix path %q has %d bytes, not 1 to %d", ErrAddress, address,
+				len(address), maxUnixPath)
 		}
 		return Address{Network: network, Path: address}, nil
 	case "tcp", "tcp4", "tcp6":
@@ -57,7 +58,8 @@ func parseTCP(network, address string) (Address, error) {
 	}
 	port, err := strconv.ParseUint(portText, 10, 16)
 	if err != nil {
-		return Address{}, fmt.Errorf("%w: %s %q: port %q is not a number below 65536", ErrAddress, network, address, portText)
+		return Address{}, fmt.Errorf("%w: %s %q: port %q is not a number below 65536", ErrAddress, network, address,
+			portText)
 	}
 	if host == "" {
 		a := Address{Network: network, AddrPort: netip.AddrPortFrom(netip.IPv6Unspecified(), uint16(port))}

@@ -66,7 +66,8 @@ func (e *Epoll) Delete(fd int) unix.Errno {
 func (e *Epoll) ctl(op, fd int, events uint32, data uint64) unix.Errno {
 	ev := MakeEpollEvent(events, data)
 	// SAFETY: the kernel reads ev during the call only.
-	_, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(e.fd), uintptr(op), uintptr(fd), uintptr(unsafe.Pointer(&ev)), 0, 0)
+	_, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_CTL, uintptr(e.fd), uintptr(op), uintptr(fd),
+		uintptr(unsafe.Pointer(&ev)), 0, 0)
 	return errno
 }
 
@@ -77,14 +78,16 @@ func (e *Epoll) WaitRaw(events []EpollEvent, timeout time.Duration) (int, unix.E
 	if !e.noNanowait && fractional(timeout) {
 		ts := kernelTimespec(timeout)
 		// SAFETY: the kernel writes at most len(events) events and reads ts, both during the call only.
-		n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT2, uintptr(e.fd), uintptr(unsafe.Pointer(unsafe.SliceData(events))),
+		n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT2, uintptr(e.fd),
+			uintptr(unsafe.Pointer(unsafe.SliceData(events))),
 			uintptr(len(events)), uintptr(unsafe.Pointer(&ts)), 0, 0)
 		if !e.lacksNanowait(errno) {
 			return count(n, errno), errno
 		}
 	}
 	// SAFETY: the kernel writes at most len(events) events, during the call only.
-	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(e.fd), uintptr(unsafe.Pointer(unsafe.SliceData(events))),
+	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(e.fd),
+		uintptr(unsafe.Pointer(unsafe.SliceData(events))),
 		uintptr(len(events)), uintptr(milliseconds(timeout)), 0, 0)
 	return count(n, errno), errno
 }
@@ -95,7 +98,8 @@ func (e *Epoll) Wait(events []EpollEvent, timeout time.Duration) (int, unix.Errn
 	if !e.noNanowait && fractional(timeout) {
 		ts := kernelTimespec(timeout)
 		// SAFETY: the kernel writes at most len(events) events and reads ts, both during the call only.
-		n, _, errno := unix.Syscall6(unix.SYS_EPOLL_PWAIT2, uintptr(e.fd), uintptr(unsafe.Pointer(unsafe.SliceData(events))),
+		n, _, errno := unix.Syscall6(unix.SYS_EPOLL_PWAIT2, uintptr(e.fd),
+			uintptr(unsafe.Pointer(unsafe.SliceData(events))),
 			uintptr(len(events)), uintptr(unsafe.Pointer(&ts)), 0, 0)
 		if !e.lacksNanowait(errno) {
 			return count(n, errno), errno

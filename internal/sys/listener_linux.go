@@ -53,7 +53,8 @@ func Listen(o *ListenOptions) (*Listener, error) {
 
 // lacksIPv6 reports whether an error means that the machine has no IPv6, or that it is switched off.
 func lacksIPv6(err error) bool {
-	return errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EADDRNOTAVAIL)
+	return errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EPROTONOSUPPORT) ||
+		errors.Is(err, unix.EADDRNOTAVAIL)
 }
 
 func listen(a *Address, o *ListenOptions) (*Listener, error) {

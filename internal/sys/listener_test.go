@@ -55,9 +55,10 @@ func TestListenFallsBackToIPv4WhereThereIsNoIPv6(t *testing.T) {
 // (seccomp(2)).
 func withoutIPv6() error {
 	const (
-		load, equal, answer = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, unix.BPF_RET | unix.BPF_K
-		number, firstArg    = 0, 16 // offsets in struct seccomp_data; little-endian
-		allow, fail         = 0x7fff0000, 0x00050000
+		load, equal, answer = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K,
+			unix.BPF_RET | unix.BPF_K
+		number, firstArg = 0, 16 // offsets in struct seccomp_data; little-endian
+		allow, fail      = 0x7fff0000, 0x00050000
 	)
 	filter := []unix.SockFilter{
 		{Code: load, K: number},
@@ -153,7 +154,9 @@ func TestAnAdoptedListenerPromisesNoMoreThanItsReceiveBuffer(t *testing.T) {
 		raw, err := conn.(*net.TCPConn).SyscallConn()
 		require.NoError(t, err)
 		var info *unix.TCPInfo
-		require.NoError(t, raw.Control(func(fd uintptr) { info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) }))
+		require.NoError(t, raw.Control(func(fd uintptr) {
+			info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+		}))
 		require.NoError(t, err)
 		return info.Snd_wnd
 	}

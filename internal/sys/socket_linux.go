@@ -12,7 +12,8 @@ import (
 func Accept(fd int, from *Sockaddr) (int, unix.Errno) {
 	from.Reset()
 	// SAFETY: the kernel writes into from, whose size it is told, during the call only.
-	conn, _, errno := unix.RawSyscall6(unix.SYS_ACCEPT4, uintptr(fd), uintptr(from.Pointer()), uintptr(from.SizePointer()),
+	conn, _, errno := unix.RawSyscall6(unix.SYS_ACCEPT4, uintptr(fd), uintptr(from.Pointer()),
+		uintptr(from.SizePointer()),
 		unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
 	if errno != 0 {
 		return -1, errno
@@ -25,7 +26,8 @@ func Accept(fd int, from *Sockaddr) (int, unix.Errno) {
 // on from accept (accept(2), "Error handling").
 func AcceptGoesOn(errno unix.Errno) bool {
 	switch errno {
-	case unix.ECONNABORTED, unix.EINTR, unix.EPERM, unix.EPROTO, unix.ENETDOWN, unix.ENOPROTOOPT, unix.EHOSTDOWN, unix.ENONET,
+	case unix.ECONNABORTED, unix.EINTR, unix.EPERM, unix.EPROTO, unix.ENETDOWN, unix.ENOPROTOOPT, unix.EHOSTDOWN,
+		unix.ENONET,
 		unix.EHOSTUNREACH, unix.EOPNOTSUPP, unix.ENETUNREACH:
 		return true
 	}
@@ -126,6 +128,7 @@ func Close(fd int) unix.Errno {
 func setInt(fd, level, option, value int) unix.Errno {
 	v := int32(value)
 	// SAFETY: the kernel reads four bytes of v during the call only.
-	_, _, errno := unix.RawSyscall6(unix.SYS_SETSOCKOPT, uintptr(fd), uintptr(level), uintptr(option), uintptr(unsafe.Pointer(&v)), 4, 0)
+	_, _, errno := unix.RawSyscall6(unix.SYS_SETSOCKOPT, uintptr(fd), uintptr(level), uintptr(option),
+		uintptr(unsafe.Pointer(&v)), 4, 0)
 	return errno
 }

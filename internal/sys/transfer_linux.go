@@ -16,7 +16,8 @@ const sendFlags = unix.MSG_NOSIGNAL | unix.MSG_DONTWAIT
 func Recv(fd int, p []byte) (int, unix.Errno) {
 	for {
 		// SAFETY: the kernel writes at most len(p) bytes into p during the call only.
-		n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)),
+		n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))),
+			uintptr(len(p)),
 			unix.MSG_DONTWAIT, 0, 0)
 		if errno == 0 {
 			return int(n), 0
@@ -31,7 +32,8 @@ func Recv(fd int, p []byte) (int, unix.Errno) {
 func Send(fd int, p []byte) (int, unix.Errno) {
 	for {
 		// SAFETY: the kernel reads len(p) bytes of p during the call only.
-		n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)),
+		n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))),
+			uintptr(len(p)),
 			sendFlags, 0, 0)
 		if errno == 0 {
 			return int(n), 0
@@ -124,7 +126,8 @@ func DiscardErrorQueue(fd int) int {
 	for ; n < 1024; n++ {
 		header.Flags = 0
 		// SAFETY: the kernel writes into header during the call only; it has no buffers.
-		_, _, errno := unix.RawSyscall(unix.SYS_RECVMSG, uintptr(fd), uintptr(unsafe.Pointer(&header)), unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
+		_, _, errno := unix.RawSyscall(unix.SYS_RECVMSG, uintptr(fd), uintptr(unsafe.Pointer(&header)),
+			unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
 		if errno == unix.EINTR {
 			continue
 		}

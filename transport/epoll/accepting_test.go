@@ -66,7 +66,8 @@ func TestAcceptEndsWithEMFILEAndGoesOnLater(t *testing.T) {
 	require.Len(t, accept.conns, 1)
 	require.Zero(t, f.wakeUps(), "a listener that nobody accepts from does not spin")
 	// A Connect at the limit says so, too.
-	dial := f.submit(transport.Op{Kind: transport.Connect, Dial: &transport.DialConfig{Network: "tcp", Address: addr.String()}})
+	dial := f.submit(transport.Op{Kind: transport.Connect, Dial: &transport.DialConfig{Network: "tcp",
+		Address: addr.String()}})
 	f.done(dial)
 	require.ErrorIs(t, dial.err, syscall.EMFILE)
 
@@ -119,7 +120,8 @@ func TestAddresses(t *testing.T) {
 				to = net.JoinHostPort(c.host, fmt.Sprint(tcp.Port))
 			}
 			accept := f.submit(transport.Op{Kind: transport.Accept, Handle: l})
-			dial := f.submit(transport.Op{Kind: transport.Connect, Dial: &transport.DialConfig{Network: c.dialNetwork, Address: to}})
+			dial := f.submit(transport.Op{Kind: transport.Connect,
+				Dial: &transport.DialConfig{Network: c.dialNetwork, Address: to}})
 			f.done(dial)
 			require.NoError(t, dial.err)
 			f.until("the connection", func() bool { return len(accept.conns) == 1 })
@@ -201,7 +203,8 @@ func TestALoopThatStopsAcceptingTellsTheOthers(t *testing.T) {
 			require.NoError(t, err)
 			defer original.Close()
 			var to sys.Sockaddr
-			client, err := sys.OpenDialSocket(&sys.DialOptions{Network: network, Address: original.Addr().String()}, &to)
+			client, err := sys.OpenDialSocket(&sys.DialOptions{Network: network, Address: original.Addr().String()},
+				&to)
 			require.NoError(t, err)
 			defer sys.Close(client)
 
@@ -411,7 +414,8 @@ func TestAcceptedSocketsHaveTheOptions(t *testing.T) {
 						if name < 0 {
 							level, name = unix.SOL_SOCKET, -name
 						}
-						require.Equal(t, want, f.option(h, level, name), "option %d, adopted %v", name, cfg.Listener != nil)
+						require.Equal(t, want, f.option(h, level, name), "option %d, adopted %v", name,
+							cfg.Listener != nil)
 					}
 				}
 			}

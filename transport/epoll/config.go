@@ -87,7 +87,8 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	n := c.ReceiveBlockBytes
 	if n < minReceiveBlockBytes || n > maxReceiveBlockBytes || bits.OnesCount(uint(n)) != 1 {
-		return c, fmt.Errorf("epoll: ReceiveBlockBytes is %d, not a power of two from %d to %d", n, minReceiveBlockBytes, maxReceiveBlockBytes)
+		return c, fmt.Errorf("epoll: ReceiveBlockBytes is %d, not a power of two from %d to %d", n,
+			minReceiveBlockBytes, maxReceiveBlockBytes)
 	}
 	return c, nil
 }

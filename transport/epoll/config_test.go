@@ -11,7 +11,8 @@ func TestTheZeroConfigHasDefaults(t *testing.T) {
 	cfg, err := Config{}.withDefaults()
 	require.NoError(t, err)
 	require.Equal(t, Config{
-		RawWait: 5 * time.Millisecond, ReceiveBlockBytes: 65536, ReceivesPerWait: 8, AcceptsPerWait: 64, SendBytesPerTurn: 1048576,
+		RawWait: 5 * time.Millisecond, ReceiveBlockBytes: 65536, ReceivesPerWait: 8, AcceptsPerWait: 64,
+		SendBytesPerTurn: 1048576,
 	}, cfg)
 }
 

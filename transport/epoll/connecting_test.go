@@ -90,7 +90,8 @@ func TestConnectErrors(t *testing.T) {
 		},
 		{
 			"nobody's local address",
-			&transport.DialConfig{Network: "tcp", Address: "127.0.0.1:1", LocalAddress: "192.0.2.77:0"}, syscall.EADDRNOTAVAIL,
+			&transport.DialConfig{Network: "tcp", Address: "127.0.0.1:1", LocalAddress: "192.0.2.77:0"},
+			syscall.EADDRNOTAVAIL,
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -195,7 +196,8 @@ func TestUnexpectedArgumentsCompleteWithErrors(t *testing.T) {
 	busyAccept := f.submit(transport.Op{Kind: transport.Accept, Handle: l})
 	busySend := f.fillUp(h)
 	kinds := []transport.Kind{
-		transport.Recv, transport.Send, transport.SendFile, transport.Accept, transport.WatchClose, transport.CloseWrite, transport.Close,
+		transport.Recv, transport.Send, transport.SendFile, transport.Accept, transport.WatchClose,
+		transport.CloseWrite, transport.Close,
 	}
 	type test struct {
 		op   transport.Op

@@ -116,7 +116,8 @@ func (w *World) find(addr address) *listener {
 		switch {
 		case a == addr.ap.Addr():
 			exact = append(exact, l)
-		case a.IsUnspecified() && a.Is4() == addr.ap.Addr().Is4(), a.IsUnspecified() && a.Is6() && l.cfg.Network == "tcp":
+		case a.IsUnspecified() && a.Is4() == addr.ap.Addr().Is4(),
+			a.IsUnspecified() && a.Is6() && l.cfg.Network == "tcp":
 			wild = append(wild, l)
 		}
 	}

@@ -24,7 +24,8 @@ const bothWaysClaim = "bytes arrive complete and in order, in pieces from 1 byte
 func breakages() []breakage {
 	var all []breakage
 	for _, group := range [][]breakage{
-		streamBreakages(), dataBreakages(), batchBreakages(), timeBreakages(), limitBreakages(), endBreakages(), cancelBreakages(),
+		streamBreakages(), dataBreakages(), batchBreakages(), timeBreakages(), limitBreakages(), endBreakages(),
+		cancelBreakages(),
 		closeBreakages(), staleBreakages(), acceptBreakages(), watchBreakages(), sendBreakages(), fileBreakages(),
 	} {
 		all = append(all, group...)
@@ -68,7 +69,8 @@ func dataBreakages() []breakage {
 	return []breakage{
 		{"two receives change places", broken{
 			batch: func(b *broken, cs []transport.Completion) []transport.Completion {
-				if n := len(cs); n > 1 && cs[n-1].Buf != nil && cs[n-2].Buf != nil && cs[n-1].More && cs[n-1].Token == cs[n-2].Token {
+				if n := len(cs); n > 1 && cs[n-1].Buf != nil && cs[n-2].Buf != nil && cs[n-1].More &&
+					cs[n-1].Token == cs[n-2].Token {
 					cs[n-1], cs[n-2] = cs[n-2], cs[n-1]
 				}
 				return cs
@@ -93,18 +95,19 @@ func dataBreakages() []breakage {
 			}
 			return true
 		}}, []string{bothWaysClaim}},
-		{"received memory is used again while it is kept", broken{change: func(b *broken, c *transport.Completion) bool {
-			if c.Buf == nil {
+		{"received memory is used again while it is kept", broken{
+			change: func(b *broken, c *transport.Completion) bool {
+				if c.Buf == nil {
+					return true
+				}
+				if b.memory != nil {
+					b.memory[0]++
+				}
+				if c.N > 10_000 {
+					b.memory = c.Buf.Bytes()
+				}
 				return true
-			}
-			if b.memory != nil {
-				b.memory[0]++
-			}
-			if c.N > 10_000 {
-				b.memory = c.Buf.Bytes()
-			}
-			return true
-		}}, []string{
+			}}, []string{
 			"a received Buf that is retained keeps its bytes while 1000 more are received",
 			"keeping all that is received starves no other connection",
 		}},
@@ -200,7 +203,8 @@ func limitBreakages() []breakage {
 			b.conn = op.Handle
 			b.held = []transport.Completion{{Token: op.Token}}
 			b.Transport.Submit(op)
-		}, change: func(_ *broken, c *transport.Completion) bool { return c.Token != 1<<40+1 }}, []string{"a second Recv on a socket that has one completes with ErrBusy and leaves the first alone"}},
+		}, change: func(_ *broken, c *transport.Completion) bool { return c.Token != 1<<40+1 }},
+			[]string{"a second Recv on a socket that has one completes with ErrBusy and leaves the first alone"}},
 	}
 }
 
@@ -269,7 +273,8 @@ func cancelBreakages() []breakage {
 				c.Err = transport.ErrNotFound
 			}
 			return true
-		}}, []string{"Cancel ends a Recv, and the next one works", "Cancel works in the same turn as its target's Submit"}},
+		}}, []string{"Cancel ends a Recv, and the next one works",
+			"Cancel works in the same turn as its target's Submit"}},
 	}
 }
 
@@ -462,20 +467,22 @@ func sendBreakages() []breakage {
 		{"SendNow does nothing", broken{direct: func(_ *broken, _ transport.Handle, _ []*buffer.Buf) (int, error) {
 			return 0, transport.ErrNotNow
 		}}, []string{"SendNow sends what there is room for, without a completion"}},
-		{"SendNow forgets the last Buf", broken{direct: func(b *broken, h transport.Handle, bufs []*buffer.Buf) (int, error) {
-			n, err := b.Transport.SendNow(h, bufs[:max(1, len(bufs)-1)])
-			if len(bufs) > 1 && err == nil {
-				n += bufs[len(bufs)-1].Len()
-			}
-			return n, err
-		}}, []string{"SendNow of several Bufs sends them in order and leaves them as they were"}},
-		{"SendNow says nothing of a part", broken{direct: func(b *broken, h transport.Handle, bufs []*buffer.Buf) (int, error) {
-			n, err := b.Transport.SendNow(h, bufs)
-			if errors.Is(err, transport.ErrWouldBlock) {
-				err = nil
-			}
-			return n, err
-		}}, []string{"SendNow that finds too little room says how much went out"}},
+		{"SendNow forgets the last Buf", broken{
+			direct: func(b *broken, h transport.Handle, bufs []*buffer.Buf) (int, error) {
+				n, err := b.Transport.SendNow(h, bufs[:max(1, len(bufs)-1)])
+				if len(bufs) > 1 && err == nil {
+					n += bufs[len(bufs)-1].Len()
+				}
+				return n, err
+			}}, []string{"SendNow of several Bufs sends them in order and leaves them as they were"}},
+		{"SendNow says nothing of a part", broken{
+			direct: func(b *broken, h transport.Handle, bufs []*buffer.Buf) (int, error) {
+				n, err := b.Transport.SendNow(h, bufs)
+				if errors.Is(err, transport.ErrWouldBlock) {
+					err = nil
+				}
+				return n, err
+			}}, []string{"SendNow that finds too little room says how much went out"}},
 		{"SendNow cannot fail", broken{direct: func(b *broken, h transport.Handle, bufs []*buffer.Buf) (int, error) {
 			n, err := b.Transport.SendNow(h, bufs)
 			if err != nil && !errors.Is(err, transport.ErrWouldBlock) {
@@ -504,9 +511,10 @@ func fileBreakages() []breakage {
 			}
 			return true
 		}}, []string{"a file that ends early fails with io.ErrUnexpectedEOF, after what there was"}},
-		{"Stats count too little", broken{stats: func(s *transport.Stats) { s.Received = s.Received / 1024 * 1024 }}, []string{
-			"Stats add up",
-		}},
+		{"Stats count too little", broken{stats: func(s *transport.Stats) { s.Received = s.Received / 1024 * 1024 }},
+			[]string{
+				"Stats add up",
+			}},
 		{"something stays open", broken{stats: func(s *transport.Stats) { s.Open++ }}, []string{
 			"Connect where nobody listens fails with ECONNREFUSED", bothWaysClaim,
 		}},

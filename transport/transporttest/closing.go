@@ -10,7 +10,8 @@ import (
 
 func closeClaims() []claim {
 	return []claim{
-		{name: "Close completes after the last completions of all other operations, which are cancelled", run: closeIsLast},
+		{name: "Close completes after the last completions of all other operations, which are cancelled",
+			run: closeIsLast},
 		{name: "Close with an armed Recv sends FIN to the peer", run: closeSendsFIN},
 		{name: "Close with an armed WatchClose ends it and sends FIN", run: closeWithWatch},
 		{name: "after Close with an armed Recv the socket takes no more data", run: closeStopsReceiving},
@@ -20,7 +21,8 @@ func closeClaims() []claim {
 		{name: "operations on a Handle from its Close on complete with ErrStale", run: closeMakesStale},
 		{name: "Submit of KindNone panics and does no harm", run: kindNonePanics},
 		{name: "operations on Handles that never were complete with ErrStale", run: zeroIsStale},
-		{name: "an operation on a stale Handle does not touch the one that has its place now", run: staleMissesSuccessor},
+		{name: "an operation on a stale Handle does not touch the one that has its place now",
+			run: staleMissesSuccessor},
 		{name: "Handles do not come back, open and close as often as you like", run: handlesDoNotRepeat},
 		{name: "many connections can be closed at once", run: closeMany},
 		{name: "Stats add up", run: statsAddUp},
@@ -141,7 +143,8 @@ func closeResetBlocked(r *rig) {
 func (e *end) staleOps(h transport.Handle) []*call {
 	s := sock{e, h}
 	return []*call{
-		s.recv(100), s.send(payload(1, 10)), s.sendNow(payload(1, 10)), s.send(nil), s.watch(), s.closeWrite(), s.close(),
+		s.recv(100), s.send(payload(1, 10)), s.sendNow(payload(1, 10)), s.send(nil), s.watch(), s.closeWrite(),
+		s.close(),
 		s.reset(), e.accept(h),
 		e.submit(transport.Op{Kind: transport.SendFile, Handle: h, File: &transport.FileRange{}}),
 	}

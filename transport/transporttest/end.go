@@ -109,7 +109,8 @@ func (e *end) record(c *transport.Completion) {
 	e.completions++
 	p := e.calls[c.Token]
 	if p == nil {
-		e.r.Fatalf("transport %d: a completion of token %#x, which was never submitted: %+v", e.index, uint64(c.Token), *c)
+		e.r.Fatalf("transport %d: a completion of token %#x, which was never submitted: %+v", e.index, uint64(c.Token),
+			*c)
 	}
 	if p.done {
 		e.r.Fatalf("transport %d: a completion after the last one of %v: %+v", e.index, p, *c)

@@ -47,7 +47,8 @@ func (r *rig) spins(e *end, when string) {
 	for turns := 1; e.tr.Now() < start+length; turns++ {
 		completions += e.wait(nap)
 		if turns > most {
-			r.Fatalf("%s: Wait returned %d times in %v, with %d completions", when, turns, e.tr.Now()-start, completions)
+			r.Fatalf("%s: Wait returned %d times in %v, with %d completions", when, turns, e.tr.Now()-start,
+				completions)
 		}
 	}
 }

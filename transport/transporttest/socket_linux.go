@@ -17,7 +17,8 @@ func socketClaims() []claim {
 		{name: "the Control hook of Connect runs between socket and connect", run: controlConnect},
 		{name: "an error of a Control hook fails Listen and Connect and leaves nothing open", run: controlFails},
 		{name: "SocketConfig applies to connecting and to accepted sockets", run: socketConfig},
-		{name: "an Accept without descriptors left fails with EMFILE, and a later one loses no connection", run: acceptNoDescriptors},
+		{name: "an Accept without descriptors left fails with EMFILE, and a later one loses no connection",
+			run: acceptNoDescriptors},
 		{name: "Connect and Listen without descriptors left fail with EMFILE", run: connectNoDescriptors},
 		{name: "an adopted listener is duplicated: the original stays its owner's", run: listenerAdopted},
 	}
@@ -145,7 +146,8 @@ func socketConfig(r *rig) {
 				{tcp, syscall.TCP_KEEPCNT, 5},
 			} {
 				if got := s.option(want[0], want[1]); got != want[2] {
-					r.Errorf("transport %d: option %d of level %d is %d, want %d", s.e.index, want[1], want[0], got, want[2])
+					r.Errorf("transport %d: option %d of level %d is %d, want %d", s.e.index, want[1], want[0], got,
+						want[2])
 				}
 			}
 		}

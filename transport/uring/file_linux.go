@@ -127,7 +127,8 @@ func (t *Transport) finishFile(s *slot, k kind, e *event) {
 func (t *Transport) failFile(s *slot, k kind, errno syscall.Errno) {
 	o := s.send
 	switch {
-	case (errno == unix.EINTR || errno == unix.EAGAIN || errno == unix.ECANCELED && o.audited != 0) && t.goesOn(s, &o.operation):
+	case (errno == unix.EINTR || errno == unix.EAGAIN || errno == unix.ECANCELED && o.audited != 0) &&
+		t.goesOn(s, &o.operation):
 		t.queue(s, &o.operation, k)
 	case errno == unix.ECANCELED || errno == unix.EINTR && !t.goesOn(s, &o.operation):
 		t.finishSending(s, transport.ErrCanceled)

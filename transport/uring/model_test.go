@@ -141,7 +141,8 @@ func (w *world) until(what string, cond func() bool) {
 }
 
 func kindOf(k transport.Kind) string {
-	return [...]string{"None", "Recv", "Send", "SendFile", "Accept", "Connect", "WatchClose", "CloseWrite", "Close", "Cancel"}[k]
+	return [...]string{"None", "Recv", "Send", "SendFile", "Accept", "Connect", "WatchClose", "CloseWrite", "Close",
+		"Cancel"}[k]
 }
 
 // connect adds a connection.
@@ -153,7 +154,8 @@ func (w *world) connect() {
 	addr := w.trs[to].LocalAddr(ln)
 	acc := w.submit(to, nil, transport.Op{Kind: transport.Accept, Handle: ln})
 	con := w.submit(from, nil, transport.Op{
-		Kind: transport.Connect, Dial: &transport.DialConfig{Network: "tcp", Address: addr.String(), Socket: w.socket()},
+		Kind: transport.Connect, Dial: &transport.DialConfig{Network: "tcp", Address: addr.String(),
+			Socket: w.socket()},
 	})
 	w.until("a connection", func() bool { return con.done && len(acc.conns) == 1 })
 	require.NoError(w, con.err)
@@ -217,14 +219,16 @@ func (w *world) ended(m *modelCall) {
 		s.broken, s.peer.broken = true, true
 	}
 	if reset {
-		require.True(w, s.broken || s.peer.broken || s.peer.closed, "%s ended with %v on a whole connection", kindOf(m.op.Kind), m.err)
+		require.True(w, s.broken || s.peer.broken || s.peer.closed, "%s ended with %v on a whole connection",
+			kindOf(m.op.Kind), m.err)
 		s.broken, s.peer.broken = true, true
 	}
 	switch m.op.Kind {
 	case transport.Recv:
 		s.recv = nil
 		s.eof = s.eof || errors.Is(m.err, io.EOF)
-		require.True(w, m.err == nil && m.n >= m.op.Limit || canceled || reset || lost || errors.Is(m.err, io.EOF), "%+v", m)
+		require.True(w, m.err == nil && m.n >= m.op.Limit || canceled || reset || lost || errors.Is(m.err, io.EOF),
+			"%+v", m)
 	case transport.Send, transport.SendFile:
 		s.send = nil
 		for _, b := range m.op.Bufs {
@@ -242,7 +246,8 @@ func (w *world) ended(m *modelCall) {
 		}
 	case transport.WatchClose:
 		s.watch = nil
-		require.True(w, m.err == nil && (s.peer.fin || s.peer.closed || s.broken || s.peer.broken) || canceled || lost, "%+v", m)
+		require.True(w, m.err == nil && (s.peer.fin || s.peer.closed || s.broken || s.peer.broken) || canceled || lost,
+			"%+v", m)
 	case transport.Cancel:
 		require.True(w, m.err == nil || errors.Is(m.err, transport.ErrNotFound), "%+v", m)
 	case transport.Close:
@@ -274,9 +279,11 @@ func (w *world) act(s *side) {
 	n := min(1+w.rng.IntN(1<<w.rng.IntN(17)), streamBytes-s.sent)
 	switch c := w.rng.IntN(100); {
 	case c < 30 && s.recv == nil && s.watch == nil && !s.broken:
-		s.recv = w.submit(s.end, s, transport.Op{Kind: transport.Recv, Handle: s.h, Limit: 1 + w.rng.IntN(1<<w.rng.IntN(18))})
+		s.recv = w.submit(s.end, s, transport.Op{Kind: transport.Recv, Handle: s.h,
+			Limit: 1 + w.rng.IntN(1<<w.rng.IntN(18))})
 	case c < 60 && maySend:
-		s.send = w.submit(s.end, s, transport.Op{Kind: transport.Send, Handle: s.h, Bufs: w.bufs(s, n), NoWait: w.rng.IntN(2) == 0})
+		s.send = w.submit(s.end, s, transport.Op{Kind: transport.Send, Handle: s.h, Bufs: w.bufs(s, n),
+			NoWait: w.rng.IntN(2) == 0})
 		s.send.from = s.sent
 		s.sent += n
 	case c < 66 && maySend:
@@ -387,8 +394,8 @@ func (w *world) wind(s *side) bool {
 // that can. Each failure names its seed; -seed=N runs it again.
 func TestRandomOperationsOnAScriptedKernel(t *testing.T) {
 	faults := ringtest.Script{
-		ShortSend: 32, EndMultishot: 16, NoBuffers: 16, Late: 16, CancelTooLate: 64, PartialSubmit: 16, Again: 4, Interrupted: 8,
-		Overflow: 8, NoSplice: 16,
+		ShortSend: 32, EndMultishot: 16, NoBuffers: 16, Late: 16, CancelTooLate: 64, PartialSubmit: 16, Again: 4,
+		Interrupted: 8, Overflow: 8, NoSplice: 16,
 	}
 	lossy := faults
 	lossy.Drop = 2

@@ -33,10 +33,12 @@ func TestConformanceOnAScriptedKernel(t *testing.T) {
 		script ringtest.Script
 	}{ // all but the first two need -long
 		{"everything", small, ringtest.Script{
-			EndMultishot: 16, NoBuffers: 16, Late: 16, CancelTooLate: 64, PartialSubmit: 16, Again: 8, Interrupted: 8, Overflow: 16,
+			EndMultishot: 16, NoBuffers: 16, Late: 16, CancelTooLate: 64, PartialSubmit: 16, Again: 8, Interrupted: 8,
+			Overflow:       16,
 			ShortPlainSend: 64, NoSplice: 32,
 		}},
-		{"an older kernel", Config{}, ringtest.Script{LacksLimits: true, LacksVectors: true, LacksMultishotAccept: true}},
+		{"an older kernel", Config{}, ringtest.Script{LacksLimits: true, LacksVectors: true,
+			LacksMultishotAccept: true}},
 		{"no faults", Config{}, ringtest.Script{}},
 		{"multishots end", Config{}, ringtest.Script{EndMultishot: 64}},
 		{"no buffers", Config{}, ringtest.Script{NoBuffers: 64}},

@@ -167,7 +167,8 @@ func (t *Transport) operations() error {
 	}
 	for _, op := range []uint8{
 		abi.IORING_OP_RECV, abi.IORING_OP_SEND, abi.IORING_OP_SENDMSG, abi.IORING_OP_ACCEPT, abi.IORING_OP_CONNECT,
-		abi.IORING_OP_POLL_ADD, abi.IORING_OP_ASYNC_CANCEL, abi.IORING_OP_CLOSE, abi.IORING_OP_SPLICE, abi.IORING_OP_READ,
+		abi.IORING_OP_POLL_ADD, abi.IORING_OP_ASYNC_CANCEL, abi.IORING_OP_CLOSE, abi.IORING_OP_SPLICE,
+		abi.IORING_OP_READ,
 	} {
 		if !ops.Has(op) {
 			return fmt.Errorf("%w: this kernel lacks operation %d", ring.ErrUnavailable, op)

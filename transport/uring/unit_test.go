@@ -128,8 +128,10 @@ func TestCancelFindsAnOperationByItsToken(t *testing.T) {
 	d := drive(t, Config{})
 	handles, _ := d.connections(20, transport.SocketConfig{})
 	tokens := []transport.Token{
-		1, transport.MakeToken(5, 1, 1), transport.MakeToken(5, 2, 1), transport.MakeToken(5, 1, 2), transport.MakeToken(5+minHints, 1, 1),
-		transport.MakeToken(1<<20+5, 1, 1), transport.MakeToken(maxHints, 1, 1), transport.MakeToken(transport.SlotReserved-1, 1, 1),
+		1, transport.MakeToken(5, 1, 1), transport.MakeToken(5, 2, 1), transport.MakeToken(5, 1, 2),
+		transport.MakeToken(5+minHints, 1, 1),
+		transport.MakeToken(1<<20+5, 1, 1), transport.MakeToken(maxHints, 1, 1),
+		transport.MakeToken(transport.SlotReserved-1, 1, 1),
 		transport.MakeToken(1<<31, 0, 0),
 	}
 	for i, token := range tokens {
@@ -276,9 +278,10 @@ func TestWhatTheKernelHasNotTakenKeepsItsVectors(t *testing.T) {
 	_, err := tr.Wait(nil, 0)
 	require.NoError(t, err)
 	send := func(i int, p string) {
-		tr.Submit(transport.Op{Kind: transport.Send, Handle: handles[i], Token: transport.Token(i + 1), Bufs: []*buffer.Buf{
-			buffer.Wrap([]byte(p[:2])), buffer.Wrap([]byte(p[2:])),
-		}})
+		tr.Submit(transport.Op{Kind: transport.Send, Handle: handles[i], Token: transport.Token(i + 1),
+			Bufs: []*buffer.Buf{
+				buffer.Wrap([]byte(p[:2])), buffer.Wrap([]byte(p[2:])),
+			}})
 	}
 	k.Start()
 	send(0, "first")

@@ -151,14 +151,16 @@ func scenes() map[string]func(s *scene) []result {
 			return s.all()
 		},
 		"a send without room": func(s *scene) []result {
-			for _, err := unix.Write(int(s.fd), make([]byte, 4096)); err == nil; _, err = unix.Write(int(s.fd), make([]byte, 4096)) {
+			var err error
+			for err == nil {
+				_, err = unix.Write(int(s.fd), make([]byte, 4096))
 			}
 			e := s.entry(1)
 			ring.Send(e, s.fd, []byte("abc"), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT|unix.MSG_WAITALL)
 			ring.SkipSuccess(e)
 			ring.Send(s.entry(2), s.fd, []byte("abc"), unix.MSG_NOSIGNAL)
 			got := s.all()
-			_, err := unix.Read(s.peer, make([]byte, 1<<20))
+			_, err = unix.Read(s.peer, make([]byte, 1<<20))
 			require.NoError(s, err)
 			return append(got, s.all()...)
 		},
@@ -240,7 +242,8 @@ func TestAKernelWithoutFaultsAnswersLikeTheRealOne(t *testing.T) {
 
 func TestTheSameSeedMakesTheSameDecisions(t *testing.T) {
 	run := func(seed uint64) ([]result, Faults) {
-		k := New(seed, Script{ShortSend: 100, EndMultishot: 100, NoBuffers: 50, Late: 100, CancelTooLate: 100, Overflow: 60, PartialSubmit: 60})
+		k := New(seed, Script{ShortSend: 100, EndMultishot: 100, NoBuffers: 50, Late: 100, CancelTooLate: 100,
+			Overflow: 60, PartialSubmit: 60})
 		s := newScene(t, k)
 		k.Start()
 		var all []result

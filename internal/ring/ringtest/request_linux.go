@@ -56,7 +56,8 @@ type request struct {
 func (r *request) begin() {
 	r.file = -1
 	r.left = int(r.e.Optlen)
-	if r.e.Opcode == abi.IORING_OP_NOP || r.e.Opcode == abi.IORING_OP_ASYNC_CANCEL || r.e.Opcode == abi.IORING_OP_CLOSE {
+	if r.e.Opcode == abi.IORING_OP_NOP || r.e.Opcode == abi.IORING_OP_ASYNC_CANCEL ||
+		r.e.Opcode == abi.IORING_OP_CLOSE {
 		r.run()
 		return
 	}
@@ -153,7 +154,8 @@ func (r *request) short(result int32) bool {
 // carries it out while it takes the entry.
 func (r *request) emit(p posted) {
 	k := r.k
-	sync := (r.e.Opcode == abi.IORING_OP_SEND || r.e.Opcode == abi.IORING_OP_SENDMSG) && r.e.OpFlags&unix.MSG_DONTWAIT != 0
+	sync := (r.e.Opcode == abi.IORING_OP_SEND || r.e.Opcode == abi.IORING_OP_SENDMSG) &&
+		r.e.OpFlags&unix.MSG_DONTWAIT != 0
 	if !sync && (r.behind() || k.fails(k.script.Late, &k.faults.Late)) {
 		k.ready = append(k.ready, p)
 		return

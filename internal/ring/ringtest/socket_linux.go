@@ -86,7 +86,8 @@ func (g *group) peek() (b block, ok bool) {
 		return block{}, false
 	}
 	p := load(g.address+uintptr(g.head&(g.entries-1))*bufferEntryBytes, bufferEntryBytes)
-	return block{binary.NativeEndian.Uint64(p), binary.NativeEndian.Uint32(p[8:]), binary.NativeEndian.Uint16(p[12:])}, true
+	return block{binary.NativeEndian.Uint64(p), binary.NativeEndian.Uint32(p[8:]), binary.NativeEndian.Uint16(p[12:])},
+		true
 }
 
 // call makes a system call that does not block, with addresses as numbers, and returns its result as an entry's.
@@ -183,7 +184,8 @@ func (r *request) send() {
 	now := r.e.OpFlags&unix.MSG_DONTWAIT != 0
 	n := int32(0)
 	most := r.total
-	if k.fails(k.script.ShortSend, &k.faults.ShortSends) || !now && k.fails(k.script.ShortPlainSend, &k.faults.ShortSends) {
+	if k.fails(k.script.ShortSend, &k.faults.ShortSends) ||
+		!now && k.fails(k.script.ShortPlainSend, &k.faults.ShortSends) {
 		most = k.rng.IntN(r.total + 1)
 	}
 	if n = r.push(most); n == 0 {
