@@ -1,6 +1,6 @@
 package buffer
 
-// SameBlock tells whether b and other live in the same block of memory. Both are borrowed until return.
+// SameBlock reports whether b and other live in the same block of memory. Both are borrowed until return.
 func (b *Buf) SameBlock(other *Buf) bool {
 	return b.root() == other.root()
 }

@@ -1,8 +1,8 @@
 // Package buffer holds byte buffers with a reference count, and per-loop pools of them.
 //
 // A Buf belongs to one event loop: its count is not atomic and no method may be called from another goroutine. Every
-// function that takes a Buf states what becomes of it with one of four phrases: "borrows until return", "takes ownership
-// (also on error)", "retains: takes its own reference, the caller keeps its own" and "returns owned".
+// function that takes a Buf states what becomes of it with one of four phrases: "borrows until return", "takes
+// ownership (also on error)", "retains: takes its own reference, the caller keeps its own" and "returns owned".
 //
 // All holders of one Buf share its two indexes, so only a sole holder consumes, truncates or appends; others work on a
 // view of their own, see Slice. What was released must not be touched: builds with -tags invariants overwrite it and
@@ -63,7 +63,7 @@ func Wrap(p []byte) *Buf {
 }
 
 // Bytes are the readable bytes. They alias the block: valid until the Buf is released, appended to or, for a borrowed
-// Buf, until the borrower returns; call Bytes again on what Retain answered.
+// Buf, until the borrower returns; call Bytes again on what Retain returned.
 func (b *Buf) Bytes() []byte {
 	b.check("Bytes")
 	return b.mem[b.r:b.w:b.w]
@@ -178,9 +178,9 @@ func (b *Buf) Reserve(n int) {
 	b.move(want)
 }
 
-// Shrink moves the readable bytes of a Buf that only the caller holds into a smaller block when they fill less than half
-// of the memory it keeps alive, a view's included. What stays queued for a stalled peer is shrunk, because pending counts
-// memory, not payload.
+// Shrink moves the readable bytes of a Buf that only the caller holds into a smaller block when they fill less than
+// half of the memory it keeps alive, a view's included. What stays queued for a stalled peer is shrunk, because pending
+// counts memory, not payload.
 func (b *Buf) Shrink() {
 	b.check("Shrink")
 	have, size := b.w-b.r, b.Cap()
@@ -236,7 +236,7 @@ func (b *Buf) dropMemory() {
 	}
 }
 
-// lent tells whether b's block is on loan from a transport.
+// lent reports whether b's block is on loan from a transport.
 func (b *Buf) lent() bool { return b.root().lender != nil }
 
 // check panics in invariant builds when b, or the block that b looks into, has been released.

@@ -205,7 +205,7 @@ func TestAppendAndAdvanceCopyLinearly(t *testing.T) {
 	}
 }
 
-// source answers a Buf of n readable bytes that lives in the given sort of memory.
+// source returns a Buf of n readable bytes that lives in the given sort of memory.
 func source(kind string, n int) *buffer.Buf {
 	p := buffer.NewPool(buffer.PoolConfig{})
 	switch kind {
@@ -397,7 +397,7 @@ func TestShrinkOnTheHeap(t *testing.T) {
 	b.Release()
 }
 
-// pattern answers n bytes of which no two neighbouring blocks are equal.
+// pattern returns n bytes of which no two neighbouring blocks are equal.
 func pattern(n int) []byte {
 	p := make([]byte, n)
 	for i := range p {

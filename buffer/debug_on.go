@@ -30,7 +30,7 @@ type ledger struct {
 	live map[*Buf]*record
 }
 
-// newRecord answers the record of a Buf outside any pool.
+// newRecord returns the record of a Buf outside any pool.
 func newRecord(op string) *record {
 	r := &record{}
 	if op != "" {

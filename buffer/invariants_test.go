@@ -93,7 +93,9 @@ func TestUseOfAScratchViewAfterItsBlockPanics(t *testing.T) {
 	var s buffer.Buf
 	b.Scratch(&s, 0, 3)
 	releases(b)
-	for _, f := range []func(){func() { s.Bytes() }, func() { s.Retain() }, func() { s.Slice(0, 1) }, func() { s.Advance(1) }} {
+	for _, f := range []func(){
+		func() { s.Bytes() }, func() { s.Retain() }, func() { s.Slice(0, 1) }, func() { s.Advance(1) },
+	} {
 		got := panicOf(f)
 		assert.Contains(t, got, "view of a released Buf")
 		assert.Contains(t, got, "buffer_test.releases:")
@@ -164,7 +166,7 @@ func TestReclaimOfAHeldBufPanics(t *testing.T) {
 	assert.Contains(t, panicOf(func() { p.Reclaim(b) }), "Reclaim")
 }
 
-// panicOf answers what f panicked with.
+// panicOf returns what f panicked with.
 func panicOf(f func()) (message string) {
 	defer func() {
 		if v := recover(); v != nil {

@@ -195,7 +195,7 @@ func (m *model) moved(c *content) {
 	c.root, c.lent, c.wrapped = nil, false, nil
 }
 
-// keep adds a reference to what a retaining method answered for c.
+// keep adds a reference to what a retaining method returned for c.
 func (m *model) keep(c *content, got *buffer.Buf, pastTurn bool) {
 	block := c.block()
 	if pastTurn && block.lent && 2*len(c.data) < m.lender.size {
@@ -316,7 +316,7 @@ func (m *model) verify(seed uint64) {
 	}
 }
 
-// bytes answers n random bytes.
+// bytes returns n random bytes.
 func (m *model) bytes(n int) []byte {
 	p := make([]byte, n)
 	for i := range p {

@@ -24,8 +24,8 @@ type PoolConfig struct {
 	MaxFreeBytes int
 }
 
-// Pool hands out Bufs in blocks whose sizes are powers of two from 256 B to 1 MiB and takes them back. It belongs to one
-// event loop. A nil *Pool hands out Bufs on the Go heap.
+// Pool hands out Bufs in blocks whose sizes are powers of two from 256 B to 1 MiB and takes them back. It belongs to
+// one event loop. A nil *Pool hands out Bufs on the Go heap.
 type Pool struct {
 	free      [classes][][]byte
 	headers   []*Buf
@@ -37,7 +37,7 @@ type Pool struct {
 	debug     *ledger
 }
 
-// NewPool answers an empty pool.
+// NewPool returns an empty pool.
 func NewPool(cfg PoolConfig) *Pool {
 	if cfg.MaxFreeBytes == 0 {
 		cfg.MaxFreeBytes = 32 << 20
@@ -58,11 +58,11 @@ func (p *Pool) Get(n int) *Buf {
 	return b
 }
 
-// Lend returns owned: an empty Buf over mem, which is the lender's and has a size of the pool's classes; Block answers
+// Lend returns owned: an empty Buf over mem, which is the lender's and has a size of the pool's classes; Block returns
 // such memory. It is for transports, on a pool that is not nil. It panics on another size: a programmer's error.
 //
-// When the Buf leaves the lender, mem becomes the pool's and in the end perhaps the garbage collector's: it is Go memory,
-// or memory that stays mapped for good.
+// When the Buf leaves the lender, mem becomes the pool's and in the end perhaps the garbage collector's: it is Go
+// memory, or memory that stays mapped for good.
 func (p *Pool) Lend(lender Lender, mem []byte) *Buf {
 	class := classOf(len(mem))
 	if class == classNone || len(mem) != minBlock<<class {
@@ -87,8 +87,9 @@ func (p *Pool) Reclaim(b *Buf) []byte {
 	return mem
 }
 
-// Block answers memory to lend: a block of the next size up from n, at most 1 MiB, out of the free ones if there is one.
-// It does not count as outstanding while it is not lent. It panics when n is not in 1 … 1 MiB: a programmer's error.
+// Block returns memory to lend: a block of the next size up from n, at most 1 MiB, out of the free ones if there is
+// one. It does not count as outstanding while it is not lent. It panics when n is not in 1 … 1 MiB: a programmer's
+// error.
 func (p *Pool) Block(n int) []byte {
 	if n < 1 || n > maxBlock {
 		panic(fmt.Sprintf("buffer: Block(%d)", n))
@@ -98,7 +99,7 @@ func (p *Pool) Block(n int) []byte {
 	return mem
 }
 
-// PutBlock gives the pool what Block or Reclaim answered, when the lender has no more use for it.
+// PutBlock gives the pool what Block or Reclaim returned, when the lender has no more use for it.
 func (p *Pool) PutBlock(mem []byte) {
 	class := classOf(len(mem))
 	if class == classNone || len(mem) != minBlock<<class {
@@ -119,10 +120,10 @@ func (p *Pool) OutstandingBytes() int { return p.liveBytes }
 func (p *Pool) FreeBytes() int { return p.freeBytes }
 
 // Leaks describes each Buf that is outstanding with the code that took it, in the order in which they were taken. Only
-// builds with -tags invariants know them; others answer nil.
+// builds with -tags invariants know them; others return nil.
 func (p *Pool) Leaks() []string { return p.debug.leaks() }
 
-// take answers a block for at least n bytes and its class.
+// take returns a block for at least n bytes and its class.
 func (p *Pool) take(n int) (mem []byte, class int8) {
 	class = classOf(n)
 	if p == nil || class == classNone {
@@ -159,7 +160,7 @@ func (p *Pool) give(mem []byte, class int8) {
 	p.freeBytes += len(mem)
 }
 
-// blockSize is the size of the block that take(n) answers.
+// blockSize is the size of the block that take(n) returns.
 func (p *Pool) blockSize(n int) int {
 	class := classOf(n)
 	if p == nil || class == classNone {
@@ -168,7 +169,7 @@ func (p *Pool) blockSize(n int) int {
 	return minBlock << class
 }
 
-// header answers a Buf without memory and references, counted as handed out.
+// header returns a Buf without memory and references, counted as handed out.
 func (p *Pool) header() *Buf {
 	if p == nil {
 		return &Buf{debug: newRecord("")}

@@ -2,24 +2,24 @@ package buffer
 
 import "fmt"
 
-// Exclusive tells whether b is the only way to reach its memory: nobody else holds b, another view of the block or, for a
-// view, the block itself, and the memory is not a Wrap'ed slice. Then whoever owns b (or borrows it from the owner) may
-// change bytes in place and Reserve.
+// Exclusive reports whether b is the only way to reach its memory: nobody else holds b, another view of the block or,
+// for a view, the block itself, and the memory is not a Wrap'ed slice. Then whoever owns b (or borrows it from the
+// owner) may change bytes in place and Reserve.
 func (b *Buf) Exclusive() bool {
 	b.check("Exclusive")
 	root := b.root()
 	return b.refs == 1 && root.refs == 1 && b.flags&scratch == 0 && root.flags&foreign == 0
 }
 
-// Retain answers a Buf that the caller owns and may keep for as long as it likes, also past this turn. It is b itself
+// Retain returns a Buf that the caller owns and may keep for as long as it likes, also past this turn. It is b itself
 // with one more reference, or, when b is a lent block less than half full or a scratch view, another Buf with the same
-// bytes: use what it answers.
+// bytes: use what it returns.
 func (b *Buf) Retain() *Buf {
 	return b.RetainForTurn().Detach()
 }
 
-// RetainForTurn answers a Buf that the caller owns until the end of this turn of the loop; before it ends, the caller
-// releases it or replaces it by what Detach answers. It never copies: what is written and sent within a turn needs no
+// RetainForTurn returns a Buf that the caller owns until the end of this turn of the loop; before it ends, the caller
+// releases it or replaces it by what Detach returns. It never copies: what is written and sent within a turn needs no
 // more.
 func (b *Buf) RetainForTurn() *Buf {
 	b.check("Retain")
@@ -34,9 +34,9 @@ func (b *Buf) RetainForTurn() *Buf {
 	return b
 }
 
-// Detach takes ownership and returns owned: a Buf with the same bytes that may outlive the turn. A lent block leaves its
-// lender, unless it is less than half full and its bytes are copied into a smaller block. A scratch view owns nothing:
-// for it, Detach is Retain.
+// Detach takes ownership and returns owned: a Buf with the same bytes that may outlive the turn. A lent block leaves
+// its lender, unless it is less than half full and its bytes are copied into a smaller block. A scratch view owns
+// nothing: for it, Detach is Retain.
 func (b *Buf) Detach() *Buf {
 	b.check("Detach")
 	if b.flags&scratch != 0 {
@@ -79,10 +79,10 @@ func (b *Buf) view(lo, hi int) *Buf {
 	return v
 }
 
-// Scratch sets s to an uncounted view of n readable bytes of b from off on and returns s. A decoder lends a scratch view
-// to the next handler: it costs no reference and cannot leak; whoever wants to keep it gets a real one from Retain. It is
-// valid until the function that called Scratch returns: Scratch borrows b and s until then. s must not be a Buf that
-// somebody owns; its zero value and earlier scratch views are fine. It panics when b has fewer bytes.
+// Scratch sets s to an uncounted view of n readable bytes of b from off on and returns s. A decoder lends a scratch
+// view to the next handler: it costs no reference and cannot leak; whoever wants to keep it gets a real one from
+// Retain. It is valid until the function that called Scratch returns: Scratch borrows b and s until then. s must not be
+// a Buf that somebody owns; its zero value and earlier scratch views are fine. It panics when b has fewer bytes.
 func (b *Buf) Scratch(s *Buf, off, n int) *Buf {
 	b.check("Scratch")
 	if off < 0 || n < 0 || n > b.w-b.r-off {
@@ -101,9 +101,9 @@ func (b *Buf) Scratch(s *Buf, off, n int) *Buf {
 	return s
 }
 
-// Release gives one reference back; with the last one the memory returns to its pool or lender. Releasing a scratch view
-// does nothing. It panics when there is no reference left, which is only sure to be noticed by invariant builds: others
-// use the Buf again.
+// Release gives one reference back; with the last one the memory returns to its pool or lender. Releasing a scratch
+// view does nothing. It panics when there is no reference left, which is only sure to be noticed by invariant builds:
+// others use the Buf again.
 func (b *Buf) Release() {
 	b.check("Release")
 	if b.refs > 1 {

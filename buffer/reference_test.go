@@ -39,7 +39,7 @@ func (l *lender) Returned(b *buffer.Buf) {
 // Left borrows b until return.
 func (l *lender) Left(*buffer.Buf) { l.left++ }
 
-// lentBuf answers a lent Buf of 1024 bytes of which n are readable.
+// lentBuf returns a lent Buf of 1024 bytes of which n are readable.
 func lentBuf(t *testing.T, n int) (*buffer.Pool, *lender, *buffer.Buf) {
 	t.Helper()
 	p := buffer.NewPool(buffer.PoolConfig{})
@@ -131,7 +131,9 @@ func TestRetainCopiesALentBlockBelowHalfAndKeepsAFullerOne(t *testing.T) {
 		{513, false, 1024},
 		{1024, false, 1024},
 	} {
-		for _, by := range []string{"Retain", "Detach", "Retain a view", "Detach a view", "Retain a scratch view", "Detach a scratch view"} {
+		for _, by := range []string{
+			"Retain", "Detach", "Retain a view", "Detach a view", "Retain a scratch view", "Detach a scratch view",
+		} {
 			t.Run(by, func(t *testing.T) {
 				p, l, b := lentBuf(t, tc.have)
 				want := pattern(1024)[1024-tc.have:]

@@ -21,14 +21,14 @@ type BackoffConfig struct {
 	Jitter float64
 }
 
-// Backoff answers how long to wait before the next attempt: twice as long after each failure, up to Max. It belongs to
+// Backoff returns how long to wait before the next attempt: twice as long after each failure, up to Max. It belongs to
 // one goroutine.
 type Backoff struct {
 	cfg  BackoffConfig
 	next time.Duration
 }
 
-// NewBackoff answers a Backoff whose next delay is the initial one. The error wraps ErrConfig.
+// NewBackoff returns a Backoff whose next delay is the initial one. The error wraps ErrConfig.
 func NewBackoff(cfg BackoffConfig) (*Backoff, error) {
 	if cfg.Initial == 0 {
 		cfg.Initial = 50 * time.Millisecond
@@ -46,7 +46,7 @@ func NewBackoff(cfg BackoffConfig) (*Backoff, error) {
 	return &Backoff{cfg: cfg, next: cfg.Initial}, nil
 }
 
-// Next answers how long to wait after a failure.
+// Next returns how long to wait after a failure.
 func (b *Backoff) Next() time.Duration {
 	d := b.next
 	if b.next > b.cfg.Max/2 {

@@ -20,8 +20,8 @@ type TokenBucketConfig struct {
 // goroutine.
 //
 // It adds nothing while its clock stands still and fills up, no further, when that jumps ahead. When the clock goes
-// backwards nothing is added, and nothing taken away, until it has passed the latest time it ever showed: time that comes
-// twice counts once.
+// backwards nothing is added, and nothing taken away, until it has passed the latest time it ever showed: time that
+// comes twice counts once.
 type TokenBucket struct {
 	rate, capacity int64
 	tokens         int64  // ≤ capacity; negative: debt
@@ -31,7 +31,7 @@ type TokenBucket struct {
 
 const nanosPerToken = 1_000_000_000 // equal to the nanoseconds of a second: each nanosecond adds Rate nanos
 
-// NewTokenBucket answers a full bucket. now is the time from which on tokens are added. The error wraps ErrConfig.
+// NewTokenBucket returns a full bucket. now is the time from which on tokens are added. The error wraps ErrConfig.
 func NewTokenBucket(cfg TokenBucketConfig, now time.Duration) (*TokenBucket, error) {
 	if cfg.Capacity == 0 {
 		cfg.Capacity = cfg.Rate
@@ -43,7 +43,7 @@ func NewTokenBucket(cfg TokenBucketConfig, now time.Duration) (*TokenBucket, err
 	return &TokenBucket{rate: cfg.Rate, capacity: cfg.Capacity, tokens: cfg.Capacity, at: now}, nil
 }
 
-// Take takes up to n tokens and answers how many: min(n, Available), or 0 when that is negative.
+// Take takes up to n tokens and returns how many: min(n, Available), or 0 when that is negative.
 func (b *TokenBucket) Take(now time.Duration, n int64) int64 {
 	b.refill(now)
 	granted := max(0, min(n, b.tokens))
@@ -51,9 +51,9 @@ func (b *TokenBucket) Take(now time.Duration, n int64) int64 {
 	return granted
 }
 
-// Charge takes n tokens even where there are fewer: what is missing is debt, which the time to come pays first. It is for
-// what happened before it could be asked for, such as a read that overshot its grant. A negative n does nothing. Debt
-// ends at -2^63.
+// Charge takes n tokens even where there are fewer: what is missing is debt, which the time to come pays first. It is
+// for what happened before it could be asked for, such as a read that overshot its grant. A negative n does nothing.
+// Debt ends at -2^63.
 func (b *TokenBucket) Charge(now time.Duration, n int64) {
 	b.refill(now)
 	if n <= 0 {
@@ -80,8 +80,9 @@ func (b *TokenBucket) Available(now time.Duration) int64 {
 	return b.tokens
 }
 
-// Wait is how long it takes from now until n tokens are there if nobody takes any: exactly, to the nanosecond. Since the
-// bucket never holds more than its capacity, a larger n waits for a full one. A wait beyond 292 years is told as that.
+// Wait is how long it takes from now until n tokens are there if nobody takes any: exactly, to the nanosecond. Since
+// the bucket never holds more than its capacity, a larger n waits for a full one. A wait beyond 292 years is told as
+// that.
 func (b *TokenBucket) Wait(now time.Duration, n int64) time.Duration {
 	b.refill(now)
 	n = min(n, b.capacity)

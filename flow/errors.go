@@ -5,5 +5,5 @@ package flow
 
 import "errors"
 
-// ErrConfig answers a configuration that cannot work; it is wrapped with the values.
+// ErrConfig is the error of a configuration that cannot work; it is wrapped with the values.
 var ErrConfig = errors.New("flow: invalid configuration")

@@ -51,7 +51,7 @@ type Level struct {
 	high       bool
 }
 
-// NewLevel answers a normal Level of value zero, by value so that it can be embedded. The error wraps ErrConfig.
+// NewLevel returns a normal Level of value zero, by value so that it can be embedded. The error wraps ErrConfig.
 func NewLevel(cfg LevelConfig) (Level, error) {
 	if cfg.Low <= 0 || cfg.Low >= cfg.High || cfg.Strict && cfg.High == math.MaxInt {
 		return Level{}, fmt.Errorf("flow: level with high %d and low %d (strict %t), want 0 < low < high: %w",
@@ -83,8 +83,8 @@ func (l *Level) Set(n int) Crossing {
 	return Stayed
 }
 
-// Add changes the value by n, which may be negative. A value below zero is an accounting error of the caller: builds with
-// -tags invariants panic, others go on counting. A sum beyond the range of int stays at its end.
+// Add changes the value by n, which may be negative. A value below zero is an accounting error of the caller: builds
+// with -tags invariants panic, others go on counting. A sum beyond the range of int stays at its end.
 func (l *Level) Add(n int) Crossing {
 	sum := l.value + n
 	if n > 0 && sum < l.value {
@@ -98,5 +98,5 @@ func (l *Level) Add(n int) Crossing {
 // Value is the present value.
 func (l *Level) Value() int { return l.value }
 
-// High tells whether the level is high.
+// High reports whether the level is high.
 func (l *Level) High() bool { return l.high }

@@ -13,7 +13,7 @@ import (
 	"github.com/weirnet/weir/flow"
 )
 
-// seeds answers how many seeds of a model are tried.
+// seeds returns how many seeds of a model are tried.
 func seeds(full int) uint64 {
 	if testing.Short() {
 		full /= 10
@@ -145,7 +145,7 @@ func (d *dam) check(ok bool, what string, args ...any) {
 	}
 }
 
-// write lets a writer hear the news or write. It answers false when the writer can do neither.
+// write lets a writer hear the news or write. It returns false when the writer can do neither.
 func (d *dam) write(w *writer) bool {
 	switch {
 	case len(w.news) > 0 && (w.paused || w.rest == 0 || d.rng.IntN(2) == 0):
@@ -212,7 +212,7 @@ type window struct {
 	at                   time.Duration
 }
 
-// grant answers whether n more tokens, or that many back when negative, are within the bound.
+// grant reports whether n more tokens, or that many back when negative, are within the bound.
 func (w *window) grant(now time.Duration, n int64) bool {
 	if now > w.at {
 		w.used = max(0, w.used-w.rate*int64(now-w.at))
@@ -256,7 +256,8 @@ func TestTokenBucketGrantsNoMoreThanItsRateInAnyStretchOfTime(t *testing.T) {
 	}
 }
 
-// irregular is how far a clock goes until the next look: mostly nanoseconds to milliseconds, sometimes not at all or back.
+// irregular is how far a clock goes until the next look: mostly nanoseconds to milliseconds, sometimes not at all or
+// back.
 func irregular(rng *rand.Rand) time.Duration {
 	if rng.IntN(16) == 0 {
 		return -time.Duration(rng.Int64N(int64(time.Second)))
@@ -264,8 +265,8 @@ func irregular(rng *rand.Rand) time.Duration {
 	return time.Duration(rng.Int64N(1 << rng.IntN(25)))
 }
 
-// Takes, overshoots and refunds at millions of odd moments add up to what the time was worth, to the last token: a bucket
-// that is never full loses nothing, and debt is paid back with exactly what it was.
+// Takes, overshoots and refunds at millions of odd moments add up to what the time was worth, to the last token: a
+// bucket that is never full loses nothing, and debt is paid back with exactly what it was.
 func TestTokenBucketLosesNothingInMillionsOfLooks(t *testing.T) {
 	looks := 0
 	for seed := range seeds(200) {
@@ -351,8 +352,10 @@ func TestTokenBucketOnAClockThatDoesNotGoSteadily(t *testing.T) {
 	}{
 		{"it stands still", []time.Duration{0, 0, 0}, []int64{100, 0, 0}},
 		{"it jumps forward by years", []time.Duration{0, 200 * year, 0, time.Millisecond}, []int64{100, 100, 0, 1}},
-		{"it goes backwards", []time.Duration{0, -year, year - time.Millisecond, 2 * time.Millisecond}, []int64{100, 0, 0, 1}},
-		{"it comes back from a jump", []time.Duration{0, year, -year, year - 1, 1 + time.Millisecond}, []int64{100, 100, 0, 0, 1}},
+		{"it goes backwards", []time.Duration{0, -year, year - time.Millisecond, 2 * time.Millisecond},
+			[]int64{100, 0, 0, 1}},
+		{"it comes back from a jump", []time.Duration{0, year, -year, year - 1, 1 + time.Millisecond},
+			[]int64{100, 100, 0, 0, 1}},
 		{"it swings", []time.Duration{0, 9_999_999, -9_999_999, 10_000_000, -1, 1}, []int64{100, 9, 0, 1, 0, 0}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

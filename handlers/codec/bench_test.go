@@ -144,8 +144,8 @@ func linePortions(size int, varied bool) [][]byte {
 	return all
 }
 
-// compare has ours and theirs take the same portions in turn, in alternating order, and reports medians per frame, and the
-// median of the ratios: how many times as fast ours is.
+// compare has ours and theirs take the same portions in turn, in alternating order, and reports medians per frame, and
+// the median of the ratios: how many times as fast ours is.
 func compare(b *testing.B, all [][]byte, ours, theirs side, c *counter) {
 	var our, their, ratio []float64
 	bytes := 0
@@ -190,8 +190,8 @@ func compare(b *testing.B, all [][]byte, ours, theirs side, c *counter) {
 // BenchmarkLines takes lines beside bufio.Scanner. Both count the same lines of the same portions. From memory, weir is
 // handed blocks that are there and Scanner copies them, for that is what it is; on a connection both get bytes from a
 // socket, so from=socket copies each block for both, as the kernel does. A line's length is constant, which makes every
-// branch predictable, or varies between half and one and a half of its mean, as in the real world. by=handler is a Framer
-// and a handler behind it, by=function is HandleFrames.
+// branch predictable, or varies between half and one and a half of its mean, as in the real world. by=handler is a
+// Framer and a handler behind it, by=function is HandleFrames.
 func BenchmarkLines(b *testing.B) {
 	for _, size := range []int{20, 100, 1024} {
 		for _, length := range []string{"constant", "varied"} {

@@ -5,11 +5,11 @@ import (
 	"fmt"
 )
 
-// What a Decoder answers besides messages.
+// What a Decoder returns besides messages.
 var (
-	// ErrShort answers a Decode whose input ends before the message does. It is not a failure.
+	// ErrShort is the error of a Decode whose input ends before the message does. It is not a failure.
 	ErrShort = errors.New("codec: message is incomplete")
-	// ErrSkip answers a Decode that took bytes which make no message. It is not a failure.
+	// ErrSkip is the error of a Decode that took bytes which make no message. It is not a failure.
 	ErrSkip = errors.New("codec: bytes without a message")
 )
 
@@ -26,11 +26,12 @@ var (
 	ErrOverrun = errors.New("codec: too much delivered while nothing may be decoded")
 	// ErrDecoder says that a Decoder broke its contract: it took no bytes, or more than there were.
 	ErrDecoder = errors.New("codec: decoder took an impossible number of bytes")
-	// ErrConfig answers a configuration that makes no sense.
+	// ErrConfig is the error of a configuration that makes no sense.
 	ErrConfig = errors.New("codec: bad config")
-	// ErrReused answers an addition to a pipeline of a handler that was added before: it remembers the bytes it has seen.
+	// ErrReused is the error of an addition to a pipeline of a handler that was added before: it remembers the bytes it
+	// has seen.
 	ErrReused = errors.New("codec: a decoder is for one channel and once")
-	// ErrEncode answers a message that a prepender cannot write: nothing of it was.
+	// ErrEncode is the error of a message that a prepender cannot write: nothing of it was.
 	ErrEncode = errors.New("codec: cannot encode")
 )
 
@@ -57,7 +58,7 @@ func (e *TooLongError) Unwrap() error { return ErrFrameTooLong }
 // A Decoder takes messages from the front of a byte stream. It belongs to one channel's loop and may keep state between
 // calls.
 type Decoder[M any] interface {
-	// Decode borrows in, which is not empty, until return. It answers the first message and the number of bytes it took,
+	// Decode borrows in, which is not empty, until return. It returns the first message and the number of bytes it took,
 	// n > 0; m may alias in and the decoder's own memory, and is valid until the caller has used it and before the next
 	// call. The next call's in begins behind what was taken and has at least the bytes that were there already.
 	//
@@ -74,7 +75,7 @@ type Decoder[M any] interface {
 // Finisher is what a Decoder may have besides, to say what becomes of the end of the stream.
 type Finisher[M any] interface {
 	// Finish is Decode for the last bytes of the stream, which may be none: there will be no more. It is asked again until
-	// it answers ErrShort; what it has not taken then is reported as ErrTruncated. Without bytes, n is 0, and a message or
+	// it returns ErrShort; what it has not taken then is reported as ErrTruncated. Without bytes, n is 0, and a message or
 	// an error, about bytes that Decode took, is the last.
 	Finish(in []byte) (m M, n int, err error)
 }
@@ -86,15 +87,15 @@ type Limiter interface {
 	MaxMessageBytes() int
 }
 
-// Trimmer is what a Decoder may have besides, to learn that what was received is decoded as far as it goes, so that memory
-// which is not needed all the time can go.
+// Trimmer is what a Decoder may have besides, to learn that what was received is decoded as far as it goes, so that
+// memory which is not needed all the time can go.
 type Trimmer interface{ Trim() }
 
 // Span is where a frame lies in the bytes that it took: [Start, End), 0 <= Start <= End <= n.
 type Span struct{ Start, End int }
 
-// Splitter cuts a stream into frames: its messages are their places. NewFramer makes a handler of it; a fuzz target or a
-// loop over a file needs none.
+// Splitter cuts a stream into frames: its messages are their places. NewFramer makes a handler of it; a fuzz target or
+// a loop over a file needs none.
 type Splitter = Decoder[Span]
 
 func tooLong(n int64, limit int) error { return &TooLongError{Bytes: n, MaxBytes: limit} }
@@ -107,7 +108,7 @@ func badConfig(what, field string, value any) error {
 	return fmt.Errorf("%w: %s: %s is %v", ErrConfig, what, field, value)
 }
 
-// limit answers the limit in a configuration or the default.
+// limit returns the limit in a configuration or the default.
 func limit(what string, n int) (int, error) {
 	switch {
 	case n == 0:

@@ -18,9 +18,9 @@ type DelimiterConfig struct {
 	FinalFrame bool
 }
 
-// NewDelimiter answers a handler that cuts at delimiters. A frame that is too long is reported and skipped. What a frame is
-// does not depend on how its bytes arrive: where a delimiter has come and, with more bytes, one that counts more could
-// still be found, it waits for them.
+// NewDelimiter returns a handler that cuts at delimiters. A frame that is too long is reported and skipped. What a
+// frame is does not depend on how its bytes arrive: where a delimiter has come and, with more bytes, one that counts
+// more could still be found, it waits for them.
 func NewDelimiter(cfg DelimiterConfig) (*Framer, error) { return framer(SplitDelimiter(cfg)) }
 
 // SplitDelimiter is the Splitter of NewDelimiter.
@@ -124,7 +124,7 @@ func (d *delimiter) without(in []byte, last bool) (Span, int, error) {
 	return Span{}, sure, tooLong(0, d.max)
 }
 
-// first answers the delimiter that ends the first frame, or nil.
+// first returns the delimiter that ends the first frame, or nil.
 func (d *delimiter) first(in []byte) (first *mark) {
 	for i := range d.marks {
 		m := &d.marks[i]
@@ -144,7 +144,7 @@ func (d *delimiter) first(in []byte) (first *mark) {
 	return first
 }
 
-// undecided tells whether, with more bytes, a delimiter could be found that counts more than first.
+// undecided reports whether, with more bytes, a delimiter could be found that counts more than first.
 func (d *delimiter) undecided(in []byte, first *mark) bool {
 	before := true
 	for i := range d.marks {

@@ -27,8 +27,8 @@ func (printer) ErrorCaught(_ *pipeline.Context, err error) error {
 	return nil
 }
 
-// receive prints what a framer makes of a stream that comes in pieces. It takes the results of a constructor. A program has
-// a server or dialer instead, and adds the framer in its Init.
+// receive prints what a framer makes of a stream that comes in pieces. It takes the results of a constructor. A program
+// has a server or dialer instead, and adds the framer in its Init.
 func receive(f *codec.Framer, err error) func(pieces ...string) {
 	if err != nil {
 		panic(err)

@@ -6,7 +6,7 @@ type FixedLengthConfig struct {
 	Bytes int
 }
 
-// NewFixedLength answers a handler that cuts after every so many bytes.
+// NewFixedLength returns a handler that cuts after every so many bytes.
 func NewFixedLength(cfg FixedLengthConfig) (*Framer, error) { return framer(SplitFixedLength(cfg)) }
 
 // SplitFixedLength is the Splitter of NewFixedLength.

@@ -20,7 +20,7 @@ var (
 	_ pipeline.RemovedHandler    = (*Framer)(nil)
 )
 
-// NewFramer answers a handler around s, which is its alone.
+// NewFramer returns a handler around s, which is its alone.
 func NewFramer(s Splitter) *Framer {
 	f := &Framer{}
 	f.lines, _ = s.(*lines)
@@ -42,7 +42,7 @@ func framer(s Splitter, err error) (*Framer, error) {
 	return NewFramer(s), nil
 }
 
-// check tells whether at lies in the n bytes that were taken.
+// check reports whether at lies in the n bytes that were taken.
 func (at Span) check(n int) error {
 	if uint(at.Start) <= uint(at.End) && uint(at.End) <= uint(n) {
 		return nil
@@ -50,8 +50,8 @@ func (at Span) check(n int) error {
 	return fmt.Errorf("%w: frame [%d,%d) in %d", ErrDecoder, at.Start, at.End, n)
 }
 
-// Handler is the handler that decodes received bytes and gives each message to a function. It belongs to its channel's loop
-// and stands in one pipeline.
+// Handler is the handler that decodes received bytes and gives each message to a function. It belongs to its channel's
+// loop and stands in one pipeline.
 type Handler[M any] struct{ stream[M] }
 
 var (
@@ -62,16 +62,16 @@ var (
 	_ pipeline.RemovedHandler    = (*Handler[int])(nil)
 )
 
-// Handle answers a handler that calls fn for each message of dec, which is its alone. fn borrows m until return. An error
-// of fn is reported like one about the bytes; when a handler swallows it, decoding goes on.
+// Handle returns a handler that calls fn for each message of dec, which is its alone. fn borrows m until return. An
+// error of fn is reported like one about the bytes; when a handler swallows it, decoding goes on.
 func Handle[M any](dec Decoder[M], fn func(ctx *pipeline.Context, m M) error) *Handler[M] {
 	h := &Handler[M]{}
 	h.init(dec, func(ctx *pipeline.Context, _ *buffer.Buf, _, _ int, m M) error { return fn(ctx, m) })
 	return h
 }
 
-// HandleFrames answers a handler that calls fn for each frame of s, which is its alone: a Framer and what stands behind it
-// in one, where frames are not to travel as messages. fn borrows frame until return.
+// HandleFrames returns a handler that calls fn for each frame of s, which is its alone: a Framer and what stands behind
+// it in one, where frames are not to travel as messages. fn borrows frame until return.
 func HandleFrames(s Splitter, fn func(ctx *pipeline.Context, frame []byte) error) *Handler[Span] {
 	h := &Handler[Span]{}
 	h.lines, _ = s.(*lines)

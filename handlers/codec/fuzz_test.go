@@ -68,7 +68,8 @@ func linesFormat(cfg LinesConfig) format {
 			}
 			return events
 		},
-		seeds: []string{"a\nbc\r\n\r\n\nd\re\r\r\n", "123456789\r\n12345678\r\n12345678\r", "12345678901234567890\n1", "12345678\rx", strings.Repeat("a\n123456789\nbc\r\n", 24)},
+		seeds: []string{"a\nbc\r\n\r\n\nd\re\r\r\n", "123456789\r\n12345678\r\n12345678\r", "12345678901234567890\n1",
+			"12345678\rx", strings.Repeat("a\n123456789\nbc\r\n", 24)},
 	}
 }
 
@@ -106,7 +107,9 @@ func octetFormat(cfg OctetCountingConfig) format {
 		name:  fmt.Sprintf("%+v", cfg),
 		split: func() Splitter { return mustSplit(SplitOctetCounting(cfg)) },
 		naive: func(in []byte) []string { return naiveOctets(cfg, in) },
-		seeds: []string{"5 hello11 <13>message<1>a\n\r\n\n<2>b\r\n3 <x>", "99 " + string(make([]byte, 99)) + "1 a", "<1>" + string(make([]byte, 30)) + "\n1 b", "0 ", "12a", "12345678901 ", "x", "4 ab", "\r", "\rx", "<abc", "1", "999999999 ab"},
+		seeds: []string{"5 hello11 <13>message<1>a\n\r\n\n<2>b\r\n3 <x>", "99 " + string(make([]byte, 99)) + "1 a",
+			"<1>" + string(make([]byte, 30)) + "\n1 b", "0 ", "12a", "12345678901 ", "x", "4 ab", "\r", "\rx", "<abc", "1",
+			"999999999 ab"},
 	}
 }
 
@@ -185,14 +188,16 @@ func lengthFieldFormat(cfg LengthFieldConfig) format {
 			case length > 1<<63-1:
 				return append(events, errorText(badFrame("a length of %d", length)))
 			case total < int64(header):
-				return append(events, errorText(badFrame("a length of %d makes a frame of %d bytes, its header has %d", length, total, header)))
+				return append(events, errorText(badFrame("a length of %d makes a frame of %d bytes, its header has %d", length,
+					total, header)))
 			case total > int64(cfg.MaxBytes):
 				events = append(events, errorText(tooLong(total, cfg.MaxBytes)))
 				in = in[min(int64(len(in)), total):]
 			case total > int64(len(in)):
 				return append(events, truncated(len(in)))
 			case total < int64(cfg.Strip):
-				events = append(events, errorText(badFrame("a frame of %d bytes, of which %d are to be stripped", total, cfg.Strip)))
+				events = append(events, errorText(badFrame("a frame of %d bytes, of which %d are to be stripped", total,
+					cfg.Strip)))
 				in = in[total:]
 			default:
 				events = append(events, string(in[cfg.Strip:total]))
@@ -205,7 +210,8 @@ func lengthFieldFormat(cfg LengthFieldConfig) format {
 		name: fmt.Sprintf("%+v", cfg), naive: naive,
 		split: func() Splitter { return mustSplit(SplitLengthField(cfg)) },
 		seeds: []string{
-			"\x00\x05hello\x00\x00\x00\x01x", "\x00\x00\x05hello\x00\x00\x00\x00\x00\x01", "\x7f\x00" + string(make([]byte, 40)) + "\x00\x01a",
+			"\x00\x05hello\x00\x00\x00\x01x", "\x00\x00\x05hello\x00\x00\x00\x00\x00\x01",
+			"\x7f\x00" + string(make([]byte, 40)) + "\x00\x01a",
 			"\x00\x00\x00\x00\x00\x00\x00\x02ab\xff\xff\xff\xff\xff\xff\xff\xff", "\x01",
 		},
 	}
@@ -273,7 +279,8 @@ func FuzzDelimiter(f *testing.F) {
 	}
 	fuzzFormats(f, []format{
 		delimiterFormat(DelimiterConfig{Delimiters: marks("\r\n", "\n"), MaxBytes: 8}),
-		delimiterFormat(DelimiterConfig{Delimiters: marks("abcd", "ab", "bc\nX"), MaxBytes: 6, KeepEnd: true, FinalFrame: true}),
+		delimiterFormat(DelimiterConfig{Delimiters: marks("abcd", "ab", "bc\nX"), MaxBytes: 6, KeepEnd: true,
+			FinalFrame: true}),
 		delimiterFormat(DelimiterConfig{Delimiters: marks("ab", "abcd", "aa"), MaxBytes: 4, FailSlow: true}),
 	})
 }
@@ -322,10 +329,12 @@ func varintFormat(cfg Varint32Config) format {
 	return format{
 		name: fmt.Sprintf("%+v", cfg), naive: naive,
 		split: func() Splitter { return mustSplit(SplitVarint32(cfg)) },
-		seeds: []string{"\x00\x01A\x81\x00A", "\x80\x80\x80\x80\x80", "\x80\x80\x80\x80\x01", "\x80\x01" + string(make([]byte, 128)) + "\x02ab", "\xff\xff\xff\xff\x1f"},
+		seeds: []string{"\x00\x01A\x81\x00A", "\x80\x80\x80\x80\x80", "\x80\x80\x80\x80\x01",
+			"\x80\x01" + string(make([]byte, 128)) + "\x02ab", "\xff\xff\xff\xff\x1f"},
 	}
 }
 
 func FuzzVarint32(f *testing.F) {
-	fuzzFormats(f, []format{varintFormat(Varint32Config{MaxBytes: 20}), varintFormat(Varint32Config{MaxBytes: 200, FailSlow: true})})
+	fuzzFormats(f, []format{varintFormat(Varint32Config{MaxBytes: 20}),
+		varintFormat(Varint32Config{MaxBytes: 200, FailSlow: true})})
 }

@@ -101,8 +101,8 @@ func TestRepliesFromWithinAreFramesInOrder(t *testing.T) {
 	}
 }
 
-// TestASuccessorGetsWhatTheFramerHolds replaces a framer by one of another format: between reads, while reading is paused,
-// and while a frame or an error is handled.
+// TestASuccessorGetsWhatTheFramerHolds replaces a framer by one of another format: between reads, while reading is
+// paused, and while a frame or an error is handled.
 func TestASuccessorGetsWhatTheFramerHolds(t *testing.T) {
 	in := "one\ntoo long\nchange\n\x05frame\x04raw!\x02"
 	want := []string{"one", longText(0, 6), "change", "frame", "raw!", truncated(1)}
@@ -293,7 +293,8 @@ func TestAPanicBehindAFramerLeavesNothingAndNothingComesAfterIt(t *testing.T) {
 			}
 			panic(errTest)
 		}
-		assert.PanicsWithError(t, errTest.Error(), func() { ch.WriteInboundSplit([]byte("one\npanic\ntwo\nthr"), c.size) }, c.name)
+		assert.PanicsWithError(t, errTest.Error(), func() { ch.WriteInboundSplit([]byte("one\npanic\ntwo\nthr"), c.size) },
+			c.name)
 		ch.Pipeline().FireRead(buffer.Wrap([]byte("more\n")))
 		assert.NotContains(t, strings.Join(a.got, " "), "two", c.name)
 		if c.name != "after it was taken out" {

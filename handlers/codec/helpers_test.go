@@ -65,7 +65,7 @@ func (a *app) take() []string {
 	return got
 }
 
-// start answers a channel with f, named framer, and an app.
+// start returns a channel with f, named framer, and an app.
 func start(t testing.TB, f any, err error) (*pipelinetest.Channel, *app) {
 	t.Helper()
 	require.NoError(t, err)
@@ -73,9 +73,9 @@ func start(t testing.TB, f any, err error) (*pipelinetest.Channel, *app) {
 	return pipelinetest.New(t, pipelinetest.Named("framer", f), pipelinetest.Named("app", a)), a
 }
 
-// outcome feeds in through a pipeline, in pieces whose lengths splits gives, cyclically (0 counts as 1), pauses after each
-// frame whose turn in pauses is odd, and resumes after as many pieces as the rest of it says. It answers frames and errors
-// in order.
+// outcome feeds in through a pipeline, in pieces whose lengths splits gives, cyclically (0 counts as 1), pauses after
+// each frame whose turn in pauses is odd, and resumes after as many pieces as the rest of it says. It returns frames
+// and errors in order.
 func outcome(t testing.TB, s Splitter, in, splits, pauses []byte) []string {
 	ch, a := start(t, NewFramer(s), nil)
 	frames, wait := 0, 0

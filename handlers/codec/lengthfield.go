@@ -27,7 +27,7 @@ type LengthFieldConfig struct {
 	FailSlow bool
 }
 
-// NewLengthField answers a handler that cuts at length fields. A frame that is too long is reported and skipped, one
+// NewLengthField returns a handler that cuts at length fields. A frame that is too long is reported and skipped, one
 // that is shorter than Strip too; a length above the range of int64, or one that ends inside the header, ends the
 // stream: where the next frame begins is not known.
 func NewLengthField(cfg LengthFieldConfig) (*Framer, error) { return framer(SplitLengthField(cfg)) }

@@ -126,8 +126,8 @@ func TestAFrameOfTheMaximumPassesAndOneByteMoreDoesNot(t *testing.T) {
 	}
 }
 
-// TestATooLongFrameIsReportedOnce follows one frame that is too long: its error comes with the byte that makes it too long
-// or with its length, or at its end, and never twice, also when the stream ends within it.
+// TestATooLongFrameIsReportedOnce follows one frame that is too long: its error comes with the byte that makes it too
+// long or with its length, or at its end, and never twice, also when the stream ends within it.
 func TestATooLongFrameIsReportedOnce(t *testing.T) {
 	for _, c := range boundedFormats {
 		wire := c.wire(100)
@@ -223,7 +223,8 @@ func TestATailThatIsNoFrameIsTruncated(t *testing.T) {
 		{"octets: the message", octets, "4 abc"},
 		{"octets: CR", octets, "\r"},
 	} {
-		assert.Equal(t, []string{truncated(len(c.tail))}, outcome(t, mustSplit(c.split()), []byte(c.tail), []byte{1}, nil), c.name)
+		assert.Equal(t, []string{truncated(len(c.tail))}, outcome(t, mustSplit(c.split()), []byte(c.tail), []byte{1}, nil),
+			c.name)
 		assert.Equal(t, []string{truncated(len(c.tail))}, outcome(t, mustSplit(c.split()), []byte(c.tail), nil, nil), c.name)
 	}
 }

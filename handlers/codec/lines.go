@@ -8,8 +8,8 @@ import (
 	"github.com/weirnet/weir/pipeline"
 )
 
-// Where lines are short it is faster to look for many LFs than for the next one: lengths vary, and each search for one ends
-// with a branch that a processor cannot predict.
+// Where lines are short it is faster to look for many LFs than for the next one: lengths vary, and each search for one
+// ends with a branch that a processor cannot predict.
 const (
 	shortLine  = 128     // after such a line it is tried
 	longLine   = 192     // given up where they have more on average
@@ -31,8 +31,8 @@ type LinesConfig struct {
 	FinalLine bool
 }
 
-// NewLines answers a handler that cuts at LF and CR LF. A CR elsewhere is a byte as any other. A line that is too long is
-// reported and skipped.
+// NewLines returns a handler that cuts at LF and CR LF. A CR elsewhere is a byte as any other. A line that is too long
+// is reported and skipped.
 func NewLines(cfg LinesConfig) (*Framer, error) { return framer(SplitLines(cfg)) }
 
 // SplitLines is the Splitter of NewLines.
@@ -115,8 +115,8 @@ func (l *lines) Finish(in []byte) (Span, int, error) {
 	return Span{0, end}, len(in), nil
 }
 
-// ends fills to with the offsets behind LFs in in, from offset from on. It answers how many there are, and the offset up to
-// which there are no others.
+// ends fills to with the offsets behind LFs in in, from offset from on. It returns how many there are, and the offset
+// up to which there are no others.
 func (*lines) ends(in []byte, from int, to *[manyLines]int) (n, looked int) {
 	const (
 		low7 = 0x7f7f7f7f7f7f7f7f
@@ -174,8 +174,8 @@ func transpose(x uint64) uint64 {
 	return x ^ t ^ t<<28
 }
 
-// emitLines hands on lines of cur, whose bytes are in, as messages does, as long as they are short. It leaves to messages
-// what is behind them, and whatever is no reason to hand on a line.
+// emitLines hands on lines of cur, whose bytes are in, as messages does, as long as they are short. It leaves to
+// messages what is behind them, and whatever is no reason to hand on a line.
 func (s *stream[M]) emitLines(ctx *pipeline.Context, in []byte) {
 	var ends [manyLines]int
 	l := s.lines

@@ -95,7 +95,8 @@ func TestLinesFoundTogetherAreThoseFoundOneByOne(t *testing.T) {
 		split := func() Splitter { return mustSplit(SplitLines(cfg)) }
 		want := outcome(t, split(), in, []byte{7}, nil) // too few at a time for any to be found together
 		require.Equal(t, want, outcome(t, split(), in, nil, nil), "seed %d: %+v: at once", seed, cfg)
-		require.Equal(t, want, outcome(t, split(), in, nil, pauses), "seed %d: %+v: at once, with pauses %v", seed, cfg, pauses)
+		require.Equal(t, want, outcome(t, split(), in, nil, pauses), "seed %d: %+v: at once, with pauses %v", seed, cfg,
+			pauses)
 		require.Equal(t, want, outcome(t, split(), in, []byte{255, 250}, pauses), "seed %d: %+v: in pieces", seed, cfg)
 
 		a := &app{}
@@ -179,7 +180,8 @@ func TestAFrameThatCannotBeHandledIsReportedInItsPlace(t *testing.T) {
 	in, all := numbered()
 	for _, at := range []int{0, 1, 40} {
 		a := &app{}
-		ch := pipelinetest.New(t, HandleFrames(mustSplit(SplitLines(LinesConfig{})), func(_ *pipeline.Context, line []byte) error {
+		split := mustSplit(SplitLines(LinesConfig{}))
+		ch := pipelinetest.New(t, HandleFrames(split, func(_ *pipeline.Context, line []byte) error {
 			if string(line) == all[at] {
 				return errTest
 			}
@@ -198,7 +200,8 @@ func TestWhoAppendsToAFrameDoesNotReachTheNext(t *testing.T) {
 	in, all := numbered()
 	for _, size := range []int{len(in), 1000, 1} {
 		var got []string
-		ch := pipelinetest.New(t, HandleFrames(mustSplit(SplitLines(LinesConfig{})), func(_ *pipeline.Context, line []byte) error {
+		split := mustSplit(SplitLines(LinesConfig{}))
+		ch := pipelinetest.New(t, HandleFrames(split, func(_ *pipeline.Context, line []byte) error {
 			got = append(got, string(line))
 			_ = append(line, "\nappended\n"...)
 			return nil

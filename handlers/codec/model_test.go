@@ -13,8 +13,8 @@ import (
 	"github.com/weirnet/weir/pipeline/pipelinetest"
 )
 
-// world is a framer between a handler that sees what is delivered to it and one that does at random, from within, what a
-// handler may do: deliver more, pause, put another framer in its place, take it out.
+// world is a framer between a handler that sees what is delivered to it and one that does at random, from within, what
+// a handler may do: deliver more, pause, put another framer in its place, take it out.
 type world struct {
 	t         *testing.T
 	random    *rand.Rand
@@ -40,7 +40,7 @@ func (p tap) ChannelRead(ctx *pipeline.Context, msg any) error {
 // worldFormat is what the frames are.
 type worldFormat interface {
 	splitter() Splitter
-	// frames answers what becomes of in, and what was left before each of these events and behind the last.
+	// frames returns what becomes of in, and what was left before each of these events and behind the last.
 	frames(in string) (events, rest []string)
 	// letter is a byte that many frames have.
 	letter(*rand.Rand) byte
@@ -64,8 +64,8 @@ func (worldLines) frames(in string) (events, rest []string) {
 
 func (worldLines) letter(r *rand.Rand) byte { return "\n\n\rabcdefghijklmnopq"[r.IntN(20)] }
 
-// worldFrames have a length of one byte before them; a zero is skipped, and a length of 255 is a bad frame of one byte. The
-// decoder knows what it needs only now and then.
+// worldFrames have a length of one byte before them; a zero is skipped, and a length of 255 is a bad frame of one byte.
+// The decoder knows what it needs only now and then.
 type worldFrames struct{ random *rand.Rand }
 
 func (f worldFrames) splitter() Splitter { return f }

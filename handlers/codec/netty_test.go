@@ -14,12 +14,12 @@ import (
 	"github.com/weirnet/weir/pipeline/pipelinetest"
 )
 
-// The rows in this file and in nettyhandler_test.go are what Netty's decoders of the same formats are held to by its own
-// tests and documentation. Where weir answers otherwise, a row has both answers and the place in docs/codecs.md that says
-// why.
+// The rows in this file and in nettyhandler_test.go are what Netty's decoders of the same formats are held to by its
+// own tests and documentation. Where weir answers otherwise, a row has both answers and the place in docs/codecs.md
+// that says why.
 
-// nettyRow is a stream in pieces and what comes out of it after each, and after the end of the stream. What comes out is
-// frames, and errors as errorText writes them.
+// nettyRow is a stream in pieces and what comes out of it after each, and after the end of the stream. What comes out
+// is frames, and errors as errorText writes them.
 type nettyRow struct {
 	name  string
 	split func() (Splitter, error)
@@ -64,16 +64,18 @@ func badText(format string, args ...any) string { return errorText(badFrame(form
 
 var nettyLengthFields = []nettyRow{
 	{
-		name: "a frame that is too long is left out and the next one found", split: lf(LengthFieldConfig{Width: 4, MaxBytes: 16}),
-		in: []string{"\x00\x00\x00\x20" + sequence(0, 32) + "\x00\x00\x00\x01a"},
+		name:  "a frame that is too long is left out and the next one found",
+		split: lf(LengthFieldConfig{Width: 4, MaxBytes: 16}),
+		in:    []string{"\x00\x00\x00\x20" + sequence(0, 32) + "\x00\x00\x00\x01a"},
 		// Netty hands out the frame at the next read or at the end of the stream.
 		want: [][]string{{longText(36, 16), "\x00\x00\x00\x01a"}, nil},
 	},
 	{
 		name:  "reported late, twice in a row",
 		split: lf(LengthFieldConfig{Width: 4, Strip: 4, MaxBytes: 5, FailSlow: true}),
-		in:    []string{"\x00\x00\x00\x02", "\x00\x00", "\x00\x00\x00\x01A", "\x00\x00\x00\x02", "\x00\x00", "\x00\x00\x00\x01A"},
-		want:  [][]string{nil, {longText(6, 5)}, {"A"}, nil, {longText(6, 5)}, {"A"}, nil},
+		in: []string{"\x00\x00\x00\x02", "\x00\x00", "\x00\x00\x00\x01A", "\x00\x00\x00\x02", "\x00\x00",
+			"\x00\x00\x00\x01A"},
+		want: [][]string{nil, {longText(6, 5)}, {"A"}, nil, {longText(6, 5)}, {"A"}, nil},
 	},
 	{
 		name: "length in front, stripped", split: lf(LengthFieldConfig{Width: 2, Strip: 2, MaxBytes: 1024}),
@@ -301,7 +303,8 @@ func TestNettyPrepends(t *testing.T) {
 		header string // empty: refused
 	}{
 		{"adjusted", field(LengthFieldPrependerConfig{Width: 4, Adjustment: -1}), "A", "\x00\x00\x00\x00"},
-		{"little endian", field(LengthFieldPrependerConfig{Width: 4, ByteOrder: binary.LittleEndian}), "A", "\x01\x00\x00\x00"},
+		{"little endian", field(LengthFieldPrependerConfig{Width: 4, ByteOrder: binary.LittleEndian}), "A",
+			"\x01\x00\x00\x00"},
 		{"the most in one byte", field(LengthFieldPrependerConfig{Width: 1}), zeros(255), "\xff"},
 		{"too much for one byte", field(LengthFieldPrependerConfig{Width: 1}), zeros(256), ""},
 		{"too much for two bytes", field(LengthFieldPrependerConfig{Width: 2}), zeros(65536), ""},

@@ -6,18 +6,18 @@ type OctetCountingConfig struct {
 	MaxBytes int
 	// FailSlow reports a message that is too long when all of it has come, instead of at once.
 	FailSlow bool
-	// FinalLine makes a message without its LF, when the peer has finished sending, a message all the same. Otherwise it is
-	// reported as ErrTruncated.
+	// FinalLine makes a message without its LF, when the peer has finished sending, a message all the same. Otherwise it
+	// is reported as ErrTruncated.
 	FinalLine bool
 }
 
 // maxCountDigits bounds a count: what has more is not a length.
 const maxCountDigits = 10
 
-// NewOctetCounting answers a handler for both framings of RFC 6587, decided for each message by its first byte: a digit
-// from 1 to 9 begins a count (section 3.4.1, octet counting: "11 <13>message"), '<' a message that ends with LF or CR LF
-// (section 3.4.2, non-transparent framing). An LF or CR LF between messages is passed over: some senders end a counted
-// message with one. A message that is too long is reported and skipped; everything else ends the stream.
+// NewOctetCounting returns a handler for both framings of RFC 6587, decided for each message by its first byte: a digit
+// from 1 to 9 begins a count (section 3.4.1, octet counting: "11 <13>message"), '<' a message that ends with LF or CR
+// LF (section 3.4.2, non-transparent framing). An LF or CR LF between messages is passed over: some senders end a
+// counted message with one. A message that is too long is reported and skipped; everything else ends the stream.
 func NewOctetCounting(cfg OctetCountingConfig) (*Framer, error) {
 	return framer(SplitOctetCounting(cfg))
 }

@@ -23,10 +23,10 @@ type LengthFieldPrependerConfig struct {
 }
 
 // Prepender is the handler that writes the length of each message (*buffer.Buf, []byte, string, *pipeline.FileRegion)
-// before it; other messages pass. What a handler behind it appends with WriteBytes or Out is one message when it is next
-// sent on its way, so a frame is one Write. Header and message go on as two writes: a handler that needs to see where
-// messages end does not stand between it and the socket, and one that refuses the second breaks the stream: the channel is
-// aborted. It belongs to its channel's loop and stands in one pipeline.
+// before it; other messages pass. What a handler behind it appends with WriteBytes or Out is one message when it is
+// next sent on its way, so a frame is one Write. Header and message go on as two writes: a handler that needs to see
+// where messages end does not stand between it and the socket, and one that refuses the second breaks the stream: the
+// channel is aborted. It belongs to its channel's loop and stands in one pipeline.
 type Prepender struct {
 	put     func(header []byte, n int64) (int, error) // writes the length of a message of n bytes
 	scratch [binary.MaxVarintLen64]byte
@@ -34,7 +34,7 @@ type Prepender struct {
 
 var _ pipeline.WriteHandler = (*Prepender)(nil)
 
-// NewLengthFieldPrepender answers the counterpart of NewLengthField. A message whose length the field cannot hold is
+// NewLengthFieldPrepender returns the counterpart of NewLengthField. A message whose length the field cannot hold is
 // refused with ErrEncode.
 func NewLengthFieldPrepender(cfg LengthFieldPrependerConfig) (*Prepender, error) {
 	const what = "length field prepender"
@@ -60,7 +60,7 @@ func NewLengthFieldPrepender(cfg LengthFieldPrependerConfig) (*Prepender, error)
 	}}, nil
 }
 
-// NewVarint32Prepender answers the counterpart of NewVarint32.
+// NewVarint32Prepender returns the counterpart of NewVarint32.
 func NewVarint32Prepender() *Prepender {
 	return &Prepender{put: func(header []byte, n int64) (int, error) {
 		if n > math.MaxUint32 {

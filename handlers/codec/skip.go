@@ -28,7 +28,7 @@ func (s *skip) next(in []byte) (n int, err error) {
 	return n, err
 }
 
-// finish answers the error of a frame whose end never came, or ErrShort.
+// finish returns the error of a frame whose end never came, or ErrShort.
 func (s *skip) finish() error {
 	err := s.err
 	s.left, s.err = 0, nil

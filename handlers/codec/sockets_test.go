@@ -26,7 +26,7 @@ import (
 // patience bounds every wait.
 const patience = 30 * time.Second
 
-// serve runs a server whose pipelines init fills, on each transport, and answers how to connect to it.
+// serve runs a server whose pipelines init fills, on each transport, and returns how to connect to it.
 func serve(t *testing.T, init func(*pipeline.Pipeline) error, test func(t *testing.T, dial func() *net.TCPConn)) {
 	for _, kind := range []weir.Kind{weir.Epoll, weir.Uring} {
 		t.Run("transport="+string(kind), func(t *testing.T) {

@@ -277,8 +277,8 @@ func (s *stream[M]) short(ctx *pipeline.Context, left, need int) bool {
 	return false
 }
 
-// judge makes of what a Decode without a message answered how many bytes it took, 0 for the end of the stream, and what is
-// to be reported.
+// judge makes of what a Decode without a message returned how many bytes it took, 0 for the end of the stream, and what
+// is to be reported.
 func judge(left, n int, err error) (int, error) {
 	switch {
 	case n > left || n < 0 || n == 0 && (err == nil || err == ErrSkip):
@@ -289,7 +289,7 @@ func judge(left, n int, err error) (int, error) {
 	return n, err
 }
 
-// tell reports what judge answered. False: there is nothing more to decode.
+// tell reports what judge returned. False: there is nothing more to decode.
 func (s *stream[M]) tell(ctx *pipeline.Context, n int, err error) bool {
 	if n == 0 {
 		s.fail(ctx, err)
@@ -394,9 +394,9 @@ func (s *stream[M]) append(ctx *pipeline.Context, p []byte) {
 	s.rest.Append(p)
 }
 
-// capacity is how large rest is made for n bytes. Memory grows with what was received, never with what was announced: it
-// doubles, so that what is copied is linear, and where the decoder knows how much it needs, four times as much is made at
-// once.
+// capacity is how large rest is made for n bytes. Memory grows with what was received, never with what was announced:
+// it doubles, so that what is copied is linear, and where the decoder knows how much it needs, four times as much is
+// made at once.
 func (s *stream[M]) capacity(n int) int {
 	want := 2 * n
 	if s.need > n {
@@ -432,7 +432,7 @@ func copyFrom(to, b *buffer.Buf, off int) {
 	}
 }
 
-// release takes ownership of b, which may be nil, and answers nil.
+// release takes ownership of b, which may be nil, and returns nil.
 func release(b *buffer.Buf) *buffer.Buf {
 	if b != nil {
 		b.Release()

@@ -1,7 +1,7 @@
 package codec
 
-// Varint32Config describes frames behind their length as a base 128 varint, as Protocol Buffers writes delimited messages.
-// The zero value works.
+// Varint32Config describes frames behind their length as a base 128 varint, as Protocol Buffers writes delimited
+// messages. The zero value works.
 type Varint32Config struct {
 	// MaxBytes bounds a frame, its length not counted. Zero means 1 MiB.
 	MaxBytes int
@@ -12,7 +12,7 @@ type Varint32Config struct {
 // maxVarint32Bytes is what 32 bits take, seven to a byte.
 const maxVarint32Bytes = 5
 
-// NewVarint32 answers a handler that cuts at varint lengths and strips them. A frame that is too long is reported and
+// NewVarint32 returns a handler that cuts at varint lengths and strips them. A frame that is too long is reported and
 // skipped; a length of more than 32 bits ends the stream. A length may have more bytes than it needs, up to five.
 //
 // Source: https://protobuf.dev/programming-guides/encoding/#varints

@@ -9,12 +9,12 @@ import (
 )
 
 var (
-	// ErrConfig answers a configuration that cannot work; it is wrapped with the values.
+	// ErrConfig is the error of a configuration that cannot work; it is wrapped with the values.
 	ErrConfig = errors.New("watermark: invalid configuration")
 	// ErrOverLimit is the cause of a channel that was closed at OverLimit.
 	ErrOverLimit = errors.New("watermark: hard limit exceeded")
-	// ErrPlace answers an addition to a pipeline where it cannot work: a Handler that stands in another one already, a
-	// DropGate or a Probe without its Handler before it.
+	// ErrPlace is the error of an addition to a pipeline where it cannot work: a Handler that stands in another one
+	// already, a DropGate or a Probe without its Handler before it.
 	ErrPlace = errors.New("watermark: wrong place in the pipeline")
 )
 
@@ -53,7 +53,7 @@ type Config struct {
 	Stats *Stats
 }
 
-// Validate answers an error, wrapping ErrConfig, that names the first setting that cannot work.
+// Validate returns an error, wrapping ErrConfig, that names the first setting that cannot work.
 func (cfg *Config) Validate() error {
 	_, _, err := cfg.settle()
 	return err

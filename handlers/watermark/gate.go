@@ -7,11 +7,11 @@ import (
 	"github.com/weirnet/weir/pipeline"
 )
 
-// DropGate drops whole frames while its Handler is at High, or more comes than the rate allows, where Config.KeepReading
-// leaves reading on. Otherwise it passes them on, also those that had been read when reading was paused, and only counts. In
-// either mode it drops what comes after the channel was closed. It stands behind the framer and before the decoder, so that
-// nothing is dropped inside a frame, and belongs to the channel's loop; what it counts, its Handler's Stats, may be read by
-// any goroutine.
+// DropGate drops whole frames while its Handler is at High, or more comes than the rate allows, where
+// Config.KeepReading leaves reading on. Otherwise it passes them on, also those that had been read when reading was
+// paused, and only counts. In either mode it drops what comes after the channel was closed. It stands behind the framer
+// and before the decoder, so that nothing is dropped inside a frame, and belongs to the channel's loop; what it counts,
+// its Handler's Stats, may be read by any goroutine.
 type DropGate struct{ h *Handler }
 
 var (
@@ -19,7 +19,7 @@ var (
 	_ pipeline.AddedHandler = (*DropGate)(nil)
 )
 
-// NewDropGate answers a gate that goes by the level of h, which stands before it in the same pipeline.
+// NewDropGate returns a gate that goes by the level of h, which stands before it in the same pipeline.
 func NewDropGate(h *Handler) *DropGate { return &DropGate{h: h} }
 
 // HandlerAdded checks the place.
@@ -40,7 +40,7 @@ func (g *DropGate) ChannelRead(ctx *pipeline.Context, msg any) error {
 	return nil
 }
 
-// refusal answers why a frame of n bytes is to be dropped, or ReasonNone and charges it to the rate.
+// refusal returns why a frame of n bytes is to be dropped, or ReasonNone and charges it to the rate.
 func (h *Handler) refusal(ctx *pipeline.Context, n int) Reason {
 	switch {
 	case h.removed():
@@ -69,8 +69,8 @@ func (h *Handler) refusal(ctx *pipeline.Context, n int) Reason {
 	return ReasonNone
 }
 
-// Probe looks at the level after each message, and closes at OverLimit before the next. It stands behind a decoder, where one
-// read becomes many messages: a Handler before the decoder sees what they did only after the last of them.
+// Probe looks at the level after each message, and closes at OverLimit before the next. It stands behind a decoder,
+// where one read becomes many messages: a Handler before the decoder sees what they did only after the last of them.
 type Probe struct{ h *Handler }
 
 var (
@@ -78,7 +78,7 @@ var (
 	_ pipeline.AddedHandler = (*Probe)(nil)
 )
 
-// NewProbe answers a Probe for h, which stands before it in the same pipeline.
+// NewProbe returns a Probe for h, which stands before it in the same pipeline.
 func NewProbe(h *Handler) *Probe { return &Probe{h: h} }
 
 // HandlerAdded checks the place.

@@ -121,8 +121,8 @@ func TestAFramerStopsBehindTheFrameThatIsTooMuch(t *testing.T) {
 	ch.Unstall()
 }
 
-// The second frame finds more than the hard limit pending, and the Probe closes: what the framer still emits is not for the
-// application, nor was it delivered.
+// The second frame finds more than the hard limit pending, and the Probe closes: what the framer still emits is not for
+// the application, nor was it delivered.
 func TestAGateDropsWhatComesAfterTheEnd(t *testing.T) {
 	h := newHandler(t, small())
 	var out []string

@@ -9,8 +9,8 @@ import (
 // quantaPerSecond bounds how often an empty bucket is asked again: a receive is worth its system call.
 const quantaPerSecond = 64
 
-// ReadGrant answers how much may be read: the budget, half of it from half of HighBytes on, nothing at High, never more than
-// the rate and the shared levels allow.
+// ReadGrant returns how much may be read: the budget, half of it from half of HighBytes on, nothing at High, never more
+// than the rate and the shared levels allow.
 func (h *Handler) ReadGrant(ctx *pipeline.Context) (n int, retry time.Duration) {
 	if h.level >= OverLimit {
 		return 0, 0
@@ -40,7 +40,7 @@ func (h *Handler) ReadGrant(ctx *pipeline.Context) (n int, retry time.Duration) 
 	return n, 0
 }
 
-// allowed answers how much of n the rate allows now, or when to ask again. What is granted is charged once it has come.
+// allowed returns how much of n the rate allows now, or when to ask again. What is granted is charged once it has come.
 func (h *Handler) allowed(now time.Duration, n int) (int, time.Duration) {
 	h.bucket.Charge(now, h.got)
 	h.got = 0

@@ -8,7 +8,8 @@ import (
 	"github.com/weirnet/weir/pipeline"
 )
 
-// group is what the channels of one loop have in common at one Shared. It belongs to the loop, but for what is said below.
+// group is what the channels of one loop have in common at one Shared. It belongs to the loop, but for what is said
+// below.
 type group struct {
 	shared *Shared
 	pool   *buffer.Pool
@@ -181,8 +182,9 @@ func (s *sub) unsubscribe() {
 	}
 }
 
-// sharedHigh looks at the shared levels and waits at those that are high. It answers whether one is. Whose turn it is, is
-// not stopped before it has passed something on. amid says that what was read may not have been passed on completely.
+// sharedHigh looks at the shared levels and waits at those that are high. It reports whether one is. Whose turn it is,
+// is not stopped before it has passed something on. amid says that what was read may not have been passed on
+// completely.
 func (h *Handler) sharedHigh(amid bool) bool {
 	for i := range h.subs {
 		s := &h.subs[i]
@@ -203,7 +205,8 @@ func (h *Handler) passed() {
 	}
 }
 
-// rose makes s wait for the level to fall. Where that breaks off its turn, it goes on with it before it is anybody else's.
+// rose makes s wait for the level to fall. Where that breaks off its turn, it goes on with it before it is anybody
+// else's.
 func (s *sub) rose(amid bool) {
 	g := s.group
 	if g == nil {
@@ -221,7 +224,7 @@ func (s *sub) rose(amid bool) {
 	}
 }
 
-// inTurn tells whether the channel may read now as far as others are concerned, and makes it wait where it may not.
+// inTurn reports whether the channel may read now as far as others are concerned, and makes it wait where it may not.
 func (h *Handler) inTurn() bool {
 	if h.cfg.KeepReading {
 		return true // what is too much is dropped, not waited for
@@ -250,8 +253,9 @@ func (s *sub) inTurn() bool {
 	return true
 }
 
-// enqueue puts s behind all that wait in to, where it does not wait yet. Whoever makes the level fall looks at the head of
-// the queue after he has changed high, and here high is looked at after the head has changed: one of the two sees the other.
+// enqueue puts s behind all that wait in to, where it does not wait yet. Whoever makes the level fall looks at the head
+// of the queue after he has changed high, and here high is looked at after the head has changed: one of the two sees
+// the other.
 func (s *sub) enqueue(to *list) {
 	if s.in != nil {
 		return

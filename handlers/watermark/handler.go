@@ -11,8 +11,8 @@ import (
 	"github.com/weirnet/weir/pipeline"
 )
 
-// Handler holds one channel at its level. It stands before what decodes, so that it sees what was read as it came. It belongs
-// to the channel's loop; Level and Stats may be read by any goroutine.
+// Handler holds one channel at its level. It stands before what decodes, so that it sees what was read as it came. It
+// belongs to the channel's loop; Level and Stats may be read by any goroutine.
 type Handler struct {
 	cfg    Config
 	ctx    *pipeline.Context
@@ -47,7 +47,7 @@ var (
 	_ pipeline.RemovedHandler  = (*Handler)(nil)
 )
 
-// New answers a Handler for one channel. The error wraps ErrConfig.
+// New returns a Handler for one channel. The error wraps ErrConfig.
 func New(cfg Config) (*Handler, error) {
 	d, level, err := cfg.settle()
 	if err != nil {
@@ -141,7 +141,7 @@ func (h *Handler) ChannelResume(ctx *pipeline.Context) error {
 	return nil
 }
 
-// admit answers whether one more message may be dealt with: the hard limit is judged without it.
+// admit reports whether one more message may be dealt with: the hard limit is judged without it.
 func (h *Handler) admit() bool {
 	if h.level >= OverLimit {
 		return h.removed()
@@ -156,8 +156,8 @@ func (h *Handler) admit() bool {
 // removed tells that h was taken out of a channel that lives on: it has no say any more.
 func (h *Handler) removed() bool { return h.level == Closed && h.ctx.Open() }
 
-// look brings the level in line with what is pending and watched. It is called after whatever may have changed it. amid is
-// as for sharedHigh.
+// look brings the level in line with what is pending and watched. It is called after whatever may have changed it. amid
+// is as for sharedHigh.
 func (h *Handler) look(amid bool) {
 	if h.level >= OverLimit {
 		return
@@ -191,7 +191,8 @@ func (h *Handler) pendingChanged(_ *pipeline.Context, p int) error {
 	return nil
 }
 
-// settle makes the level what it has to be with p bytes pending. It fires nothing: it is called from where no handler may run.
+// settle makes the level what it has to be with p bytes pending. It fires nothing: it is called from where no handler
+// may run.
 func (h *Handler) settle(p int) {
 	switch h.own.Set(p) {
 	case flow.Rose:

@@ -24,14 +24,14 @@ func newShared(t testing.TB, cfg watermark.SharedConfig) *watermark.Shared {
 	return s
 }
 
-// channel answers a channel with h and what stands behind it, and h's Context.
+// channel returns a channel with h and what stands behind it, and h's Context.
 func channel(t testing.TB, h *watermark.Handler, behind ...any) (*pipelinetest.Channel, *pipeline.Context) {
 	t.Helper()
 	ch := pipelinetest.New(t, append([]any{pipelinetest.Named("watermark", h)}, behind...)...)
 	return ch, ch.Context("watermark")
 }
 
-// changes answers the levels that events told since the last call.
+// changes returns the levels that events told since the last call.
 func changes(ch *pipelinetest.Channel, h *handlerEvents) []watermark.Level { return h.take(ch) }
 
 // handlerEvents records Changes, which are valid only until return.

@@ -6,15 +6,15 @@ import (
 	"github.com/weirnet/weir/flow"
 )
 
-// Input is a level of the same loop that a Handler watches beside its own: a flow.Level of a queue, or what is pending on the
-// other side of a proxy. While it is high, so is the Handler. It belongs to the Handler's loop.
+// Input is a level of the same loop that a Handler watches beside its own: a flow.Level of a queue, or what is pending
+// on the other side of a proxy. While it is high, so is the Handler. It belongs to the Handler's loop.
 type Input struct {
 	h    *Handler
 	from *Handler // whom it follows
 	high bool
 }
 
-// NewInput answers an Input of h that is not high.
+// NewInput returns an Input of h that is not high.
 func (h *Handler) NewInput() *Input { return &Input{h: h} }
 
 // Tell follows what a flow.Level's Set or Add answers.
@@ -41,8 +41,8 @@ func (in *Input) Set(high bool) {
 	}
 }
 
-// Follow makes h high while what is pending on other's channel is: what h's channel reads goes out there. Both belong to the
-// same loop. It ends with either.
+// Follow makes h high while what is pending on other's channel is: what h's channel reads goes out there. Both belong
+// to the same loop. It ends with either.
 func (h *Handler) Follow(other *Handler) {
 	if other.level >= OverLimit || h.level >= OverLimit {
 		return

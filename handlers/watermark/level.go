@@ -65,8 +65,8 @@ func (r Reason) String() string {
 	return fmt.Sprintf("Reason(%d)", uint8(r))
 }
 
-// Change is the event that a Handler fires when its level has changed, by pointer: it is valid until the handler that gets it
-// returns.
+// Change is the event that a Handler fires when its level has changed, by pointer: it is valid until the handler that
+// gets it returns.
 type Change struct {
 	From, To     Level
 	Reason       Reason // what makes it high; ReasonNone when it became Normal

@@ -62,7 +62,10 @@ func (e *entrance) ChannelActive(ctx *pipeline.Context) error {
 		h.Follow(e.side.h)
 		e.far.Store(h)
 		ctx.Resume()
-		return e.other.Control(func(fd uintptr) error { return unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF, 8<<10) })
+		return e.other.Control(func(fd uintptr) error {
+			return unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF,
+				8<<10)
+		})
 	}, ctx.Abort)
 }
 
@@ -124,7 +127,8 @@ func TestASlowFarSideOfAProxyHoldsTheNearSideUp(t *testing.T) {
 func TestASinkThatManyFillServesEverybodyAndLeavesNobodyPaused(t *testing.T) {
 	const peers, each, piece = 200, 32 << 10, 4 << 10
 	eachTransport(t, func(t *testing.T, kind weir.Kind) {
-		shared := newShared(t, watermark.SharedConfig{HighBytes: 64 << 10, LowBytes: 16 << 10, FloorBytes: 512, ResumesPerTurn: 8})
+		shared := newShared(t, watermark.SharedConfig{HighBytes: 64 << 10, LowBytes: 16 << 10, FloorBytes: 512,
+			ResumesPerTurn: 8})
 		var queued atomic.Int64
 		stop := make(chan struct{})
 		var sink sync.WaitGroup

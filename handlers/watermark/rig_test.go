@@ -93,7 +93,7 @@ func (s last) ChannelInactive(ctx *pipeline.Context) error {
 // note remembers the most that was pending.
 func (s *side) note(n int) { s.most.Store(max(s.most.Load(), int64(n))) }
 
-// closeCause waits for the end of the channel and answers why it ended, nil for an orderly end.
+// closeCause waits for the end of the channel and returns why it ended, nil for an orderly end.
 func (s *side) closeCause() error {
 	s.rig.t.Helper()
 	select {
@@ -186,7 +186,7 @@ func (r *rig) end() {
 	}
 }
 
-// held answers how many bytes the pools have handed out.
+// held returns how many bytes the pools have handed out.
 func (r *rig) held() (bytes int) {
 	r.t.Helper()
 	for i, l := range r.loops {
@@ -197,7 +197,7 @@ func (r *rig) held() (bytes int) {
 	return bytes
 }
 
-// connect answers a connection whose reads and writes end within the patience, and the server's side of it.
+// connect returns a connection whose reads and writes end within the patience, and the server's side of it.
 func (r *rig) connect() (*net.TCPConn, *side) {
 	r.t.Helper()
 	c := dial(r.t, r.address)
@@ -210,7 +210,7 @@ func (r *rig) connect() (*net.TCPConn, *side) {
 	}
 }
 
-// dial answers a connection with small buffers.
+// dial returns a connection with small buffers.
 func dial(t testing.TB, address string) *net.TCPConn {
 	t.Helper()
 	d := net.Dialer{Timeout: patience, Control: func(_, _ string, c syscall.RawConn) (failed error) {
@@ -227,7 +227,7 @@ func dial(t testing.TB, address string) *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
-// poll tells whether ok becomes true within the patience.
+// poll reports whether ok becomes true within the patience.
 func poll(ok func() bool) bool {
 	for deadline := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -242,7 +242,7 @@ func eventually(t testing.TB, ok func() bool, what string, args ...any) {
 	require.True(t, poll(ok), "does not happen: "+fmt.Sprintf(what, args...))
 }
 
-// tcpInfo answers what the kernel says about a connection (tcp(7), TCP_INFO).
+// tcpInfo returns what the kernel says about a connection (tcp(7), TCP_INFO).
 func tcpInfo(t testing.TB, c *net.TCPConn) (info *unix.TCPInfo) {
 	t.Helper()
 	raw, err := c.SyscallConn()

@@ -40,14 +40,14 @@ type SharedConfig struct {
 	ResumesPerTurn int
 }
 
-// Shared is a level that many channels on many loops fill: a sink's queue, a pool's memory. While it is high, channels that
-// watch it do not read. When it becomes normal they take turns, those that wait longest first, also across loops: who has
-// read what one grant allows stands behind all that wait. So each gets its share, whatever the others send.
+// Shared is a level that many channels on many loops fill: a sink's queue, a pool's memory. While it is high, channels
+// that watch it do not read. When it becomes normal they take turns, those that wait longest first, also across loops:
+// who has read what one grant allows stands behind all that wait. So each gets its share, whatever the others send.
 //
-// Whoever queues calls Add(n), whoever has dealt with it Add(-n), from any goroutine. Every receive of a channel reserves
-// what it may bring and gives back what did not come. Reservations take no more than a quarter of HighBytes, nor than is left
-// of it, and FloorBytes each where that is used up. So if what is added is at most what was read, the level and all that can
-// still arrive stay within
+// Whoever queues calls Add(n), whoever has dealt with it Add(-n), from any goroutine. Every receive of a channel
+// reserves what it may bring and gives back what did not come. Reservations take no more than a quarter of HighBytes,
+// nor than is left of it, and FloorBytes each where that is used up. So if what is added is at most what was read, the
+// level and all that can still arrive stay within
 //
 //	HighBytes × 5/4 + FloorBytes × channels
 //
@@ -66,7 +66,7 @@ type Shared struct {
 	mu     sync.Mutex               // of those who write groups
 }
 
-// NewShared answers an empty level. The error wraps ErrConfig.
+// NewShared returns an empty level. The error wraps ErrConfig.
 func NewShared(cfg SharedConfig) (*Shared, error) {
 	if cfg.LowBytes == 0 {
 		cfg.LowBytes = cfg.HighBytes / 2
@@ -95,8 +95,8 @@ func (s *Shared) Add(n int64) {
 	s.settle()
 }
 
-// settle turns the level until it fits the value: another goroutine may have changed that after it was looked at, and then
-// whoever acted on the old one acts again. So the last word is about the last value.
+// settle turns the level until it fits the value: another goroutine may have changed that after it was looked at, and
+// then whoever acted on the old one acts again. So the last word is about the last value.
 func (s *Shared) settle() {
 	for {
 		v, high := s.value.Load(), s.high.Load()
@@ -122,14 +122,14 @@ func (s *Shared) wake() {
 	}
 }
 
-// High tells whether the level is high. Any goroutine.
+// High reports whether the level is high. Any goroutine.
 func (s *Shared) High() bool { return s.high.Load() }
 
 // Value is what Add has summed up. Any goroutine.
 func (s *Shared) Value() int64 { return s.value.Load() }
 
-// ReservedBytes is what has been granted and has not come, at most: of receives that are armed, and of channels that were
-// stopped in the middle of one. Any goroutine.
+// ReservedBytes is what has been granted and has not come, at most: of receives that are armed, and of channels that
+// were stopped in the middle of one. Any goroutine.
 func (s *Shared) ReservedBytes() int64 { return s.reserved.Load() }
 
 // Rises is how often the level became high. Any goroutine.
@@ -147,7 +147,7 @@ func (s *Shared) oldest() int64 {
 	return t
 }
 
-// reserve answers how much of n may be read now, at least FloorBytes where n is.
+// reserve returns how much of n may be read now, at least FloorBytes where n is.
 func (s *Shared) reserve(n int) int {
 	for {
 		r := s.reserved.Load()

@@ -31,7 +31,9 @@ func newFleet(t testing.TB, cfg watermark.SharedConfig, loops, n int) *fleet {
 }
 
 // newFleetOn is newFleet with a Config of the handlers and the channels where the function says.
-func newFleetOn(t testing.TB, shared watermark.SharedConfig, cfg watermark.Config, loops, n int, on func(i int) int) *fleet {
+func newFleetOn(
+	t testing.TB, shared watermark.SharedConfig, cfg watermark.Config, loops, n int, on func(i int) int,
+) *fleet {
 	f := &fleet{shared: newShared(t, shared), read: make([]int, n)}
 	for range loops {
 		f.loops = append(f.loops, pipelinetest.NewLoop(t))
@@ -201,8 +203,8 @@ func TestReservationsBoundWhatArrives(t *testing.T) {
 	assert.LessOrEqual(t, max(most, shared.Value()), int64(high+high/4+n*floor))
 }
 
-// Channels on several loops, a sink that drains, channels that come and go, in any order: nobody waits while the level is
-// normal and nothing is left to run, and what was sent is read.
+// Channels on several loops, a sink that drains, channels that come and go, in any order: nobody waits while the level
+// is normal and nothing is left to run, and what was sent is read.
 func TestSharedModel(t *testing.T) {
 	seeds := uint64(1000)
 	if testing.Short() {

@@ -151,7 +151,8 @@ func TestRepliesGoOnWhileReadingIsPaused(t *testing.T) {
 			assert.Zero(t, g.read.Load(), "after %d bytes", at)
 		}
 		require.NoError(t, expect(c, repliesSeed, greeting/2, greeting/2))
-		eventually(t, func() bool { return s.h.Level() == watermark.Normal && g.read.Load() == 6 }, "what the peer sent is read")
+		eventually(t, func() bool { return s.h.Level() == watermark.Normal && g.read.Load() == 6 },
+			"what the peer sent is read")
 	})
 }
 
@@ -207,7 +208,7 @@ func TestPeersThatReadNowFastNowSlowlyGetEverything(t *testing.T) {
 	})
 }
 
-// lossyFrame answers frame i: its length, its number, and bytes of a stream that is its own.
+// lossyFrame returns frame i: its length, its number, and bytes of a stream that is its own.
 func lossyFrame(i, n int) []byte {
 	f := make([]byte, 8+n)
 	binary.BigEndian.PutUint32(f, uint32(4+n))

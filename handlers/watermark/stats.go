@@ -28,8 +28,8 @@ type Snapshot struct {
 // Count is a number of frames and their bytes.
 type Count struct{ Frames, Bytes uint64 }
 
-// Snapshot answers what was counted so far. Each number is right for itself; those that change meanwhile may not fit each
-// other.
+// Snapshot returns what was counted so far. Each number is right for itself; those that change meanwhile may not fit
+// each other.
 func (s *Stats) Snapshot() Snapshot {
 	snap := Snapshot{
 		Pauses: s.pauses.Load(), Resumes: s.resumes.Load(), OverLimits: s.overLimits.Load(),

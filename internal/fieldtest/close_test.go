@@ -192,7 +192,8 @@ func TestClosingWithManyWritesQueuedIsOneClose(t *testing.T) {
 				close(stop)
 				require.NoError(t, receive(t, pinged, "the neighbour"))
 				assert.Empty(t, r.log.lines(""), "nothing is logged")
-				r.eventually(func() bool { return r.stats().Open == 1 }, "only the neighbour is left") // counted after Closed was told
+				// counted after Closed was told
+				r.eventually(func() bool { return r.stats().Open == 1 }, "only the neighbour is left")
 			})
 		})
 	}
@@ -202,7 +203,8 @@ func TestQueuedWritesOfAResetPeerAreReleasedAndAnswered(t *testing.T) {
 	covers(t, "panjf2000/gnet#672")
 	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
 		const writes = 10_000
-		srv := &weir.Server{Transport: kind, Loops: 1, Socket: smallBuffers, Channel: channel.Config{MaxPendingBytes: 64 << 20}}
+		srv := &weir.Server{Transport: kind, Loops: 1, Socket: smallBuffers,
+			Channel: channel.Config{MaxPendingBytes: 64 << 20}}
 		r := newRig(t, srv, keeper)
 		c := r.dial()
 		require.NoError(t, shrink(c))

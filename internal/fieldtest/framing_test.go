@@ -74,7 +74,7 @@ var formats = []format{
 	},
 }
 
-// frames answers n frames of the format.
+// frames returns n frames of the format.
 func (f *format) frames(rnd *rand.Rand, n, most int) (frames [][]byte) {
 	for range n {
 		frame := make([]byte, between(rnd, 1, most))

@@ -70,7 +70,7 @@ func (echo) ChannelWritabilityChanged(ctx *pipeline.Context) error {
 	return nil
 }
 
-// only answers an Init that adds one handler for each connection.
+// only returns an Init that adds one handler for each connection.
 func only(handler func() any) func(*pipeline.Pipeline) error {
 	return func(p *pipeline.Pipeline) error { return p.AddLast("", handler()) }
 }
@@ -97,12 +97,12 @@ func pattern(p []byte, seed uint64, at int) {
 	}
 }
 
-// stream answers the first n bytes of the stream of seed.
+// stream returns the first n bytes of the stream of seed.
 func stream(seed uint64, n int) []byte {
 	p := make([]byte, n)
 	pattern(p, seed, 0)
 	return p
 }
 
-// between answers a random number of low … high.
+// between returns a random number of low … high.
 func between(rnd *rand.Rand, low, high int) int { return low + rnd.IntN(high-low+1) }

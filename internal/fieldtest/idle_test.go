@@ -148,7 +148,8 @@ func quietStates() []quietState {
 			name: "paused with unread data", handler: pauser, enter: sends, wake: resumes, want: unread,
 		},
 		{
-			name: "paused before anything, with unread data", handler: pausedFromTheStart, enter: sends, wake: resumes, want: unread,
+			name: "paused before anything, with unread data", handler: pausedFromTheStart, enter: sends, wake: resumes,
+			want: unread,
 		},
 		{
 			name: "paused with unread data and output that the peer does not take", handler: pauser, want: unread,
@@ -272,7 +273,8 @@ func TestNothingWakesALoopWhoseConnectionsWait(t *testing.T) {
 						state.wake(t, r, clients[i], ref)
 					}
 					for i := range got {
-						r.eventually(func() bool { return got[i].Load() >= int64(state.want) }, "%d bytes, not %d", state.want, got[i].Load())
+						r.eventually(func() bool { return got[i].Load() >= int64(state.want) }, "%d bytes, not %d", state.want,
+							got[i].Load())
 					}
 					r.closeClients()
 					r.eventually(func() bool { return r.closed.Load() == conns }, "all are closed")
@@ -308,7 +310,7 @@ func TestAReadOfLessThanIsThereIsFollowedByTheRest(t *testing.T) {
 	}
 }
 
-// counting answers what it has received when it is as much as it wants.
+// counting sends back what it has received when it is as much as it wants.
 type counting struct {
 	want int
 	text []byte

@@ -148,7 +148,7 @@ func TestAPeerThatNeverReadsIsLetGoAtTheHardLimit(t *testing.T) {
 // blockBytes is the block that small writes are gathered in, which pending counts whole.
 const blockBytes = 64 << 10
 
-// remote answers the address of a channel's peer.
+// remote returns the address of a channel's peer.
 func remote(r *rig, ref pipeline.Ref) (addr string) {
 	r.execute(ref, func(ctx *pipeline.Context) { addr = ctx.RemoteAddr().String() })
 	return addr

@@ -1,8 +1,8 @@
 //go:build linux
 
-// Package fieldtest holds tests of the whole stack over real sockets, one for each kind of failure that users of event-loop
-// frameworks met in the field. Each runs on every transport there is and ends with a check that nothing is left:
-// goroutines, descriptors, buffers, channels.
+// Package fieldtest holds tests of the whole stack over real sockets, one for each kind of failure that users of
+// event-loop frameworks met in the field. Each runs on every transport there is and ends with a check that nothing is
+// left: goroutines, descriptors, buffers, channels.
 package fieldtest
 
 import (
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// everythingRan tells whether no flag left tests out.
+// everythingRan reports whether no flag left tests out.
 func everythingRan() bool {
 	for _, name := range []string{"test.run", "test.skip", "test.list"} {
 		if f := flag.Lookup(name); f != nil && f.Value.String() != "" {
@@ -58,7 +58,7 @@ func warmUp() {
 	}
 }
 
-// child is what this binary does as a child process: it answers the exit code.
+// child is what this binary does as a child process: it returns the exit code.
 func child(role string) int {
 	run, known := map[string]func(args []string) error{
 		"few descriptors": serveWithFewDescriptors,
@@ -75,7 +75,7 @@ func child(role string) int {
 	return 0
 }
 
-// flagless answers the arguments without flags.
+// flagless returns the arguments without flags.
 func flagless(args []string) []string {
 	return slices.DeleteFunc(slices.Clone(args), func(a string) bool { return len(a) > 0 && a[0] == '-' })
 }
@@ -101,7 +101,7 @@ func covers(t *testing.T, rows ...string) {
 	}
 }
 
-// missing answers the rows that neither ran nor belong elsewhere or to later.
+// missing returns the rows that neither ran nor belong elsewhere or to later.
 func (r *rowsRun) missing() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -114,8 +114,8 @@ func (r *rowsRun) missing() []string {
 	return rows
 }
 
-// countGoroutines prints how many goroutines there are in a process that has imported everything and done nothing. Not ours
-// are those that package ants starts when it is imported, which only handlers/offload does.
+// countGoroutines prints how many goroutines there are in a process that has imported everything and done nothing. Not
+// ours are those that package ants starts when it is imported, which only handlers/offload does.
 func countGoroutines([]string) error {
 	stacks := make([]byte, 1<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]

@@ -162,7 +162,8 @@ func TestConnectionsThatComeAndGoLeaveNoMemory(t *testing.T) {
 		churn(conns)
 		grown := heapBytes() - before
 		t.Logf("%d connections: the heap grew by %d bytes", conns, grown)
-		assert.Less(t, grown, 1<<20+conns*32, "a connection leaves nothing; half of what the smallest address takes is allowed")
+		assert.Less(t, grown, 1<<20+conns*32,
+			"a connection leaves nothing; half of what the smallest address takes is allowed")
 		r.onLoop(0, func(l *loop.Loop) { assert.Less(t, l.Stats().Registered, 10) })
 	})
 }

@@ -99,7 +99,7 @@ func (w *workshop) init(p *pipeline.Pipeline) error {
 	}))
 }
 
-// orders answers the numbers low … high-1 as frames.
+// orders returns the numbers low … high-1 as frames.
 func orders(low, high int) (out []byte) {
 	for n := low; n < high; n++ {
 		out = binary.BigEndian.AppendUint64(out, uint64(n))
@@ -112,7 +112,8 @@ func TestWorksWhosePeersHaveGoneLeaveNothing(t *testing.T) {
 	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
 		conns, each := scaled(600, 120), 40
 		var late atomic.Int64
-		w := newWorkshop(t, offload.PoolConfig{Workers: 4, MaxQueued: 16}, func(ctx context.Context, o order) (uint64, error) {
+		pool := offload.PoolConfig{Workers: 4, MaxQueued: 16}
+		w := newWorkshop(t, pool, func(ctx context.Context, o order) (uint64, error) {
 			if o.n%4 == 0 { // as late as can be
 				<-ctx.Done()
 				<-o.ref.Closed()
@@ -160,7 +161,8 @@ func TestShutdownWithAPoolLosesNoAnswer(t *testing.T) {
 	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
 		conns, each := scaled(300, 60), 20
 		gate := make(chan struct{})
-		w := newWorkshop(t, offload.PoolConfig{Workers: 3, MaxQueued: 10_000}, func(_ context.Context, o order) (uint64, error) {
+		pool := offload.PoolConfig{Workers: 3, MaxQueued: 10_000}
+		w := newWorkshop(t, pool, func(_ context.Context, o order) (uint64, error) {
 			<-gate
 			return o.n, nil
 		})

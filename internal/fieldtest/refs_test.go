@@ -130,7 +130,8 @@ func TestAStaleRefNeverReachesWhoHasItsDescriptorNow(t *testing.T) {
 		assert.Greater(t, again, conns/2, "descriptors were used again")
 		assert.NotZero(t, taken.Load())
 		assert.NotZero(t, refused.Load())
-		t.Logf("%d connections on %d descriptors; writes taken %d, refused %d", len(refs), len(descriptors), taken.Load(), refused.Load())
+		t.Logf("%d connections on %d descriptors; writes taken %d, refused %d", len(refs), len(descriptors), taken.Load(),
+			refused.Load())
 	})
 }
 
@@ -270,8 +271,8 @@ func numbered(who, n uint32, size int) []byte {
 	return p
 }
 
-// readNumbered reads messages until the end and answers how many came of each of the writers; those of one come in their
-// order, without a gap.
+// readNumbered reads messages until the end and returns how many came of each of the writers; those of one come in
+// their order, without a gap.
 func readNumbered(c io.Reader, writers int) ([]uint32, error) {
 	next := make([]uint32, writers)
 	head := make([]byte, 12)
@@ -423,7 +424,8 @@ func TestWhatOtherGoroutinesPostIsBoundedWhileTheLoopIsBusy(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
-				srv := &weir.Server{Transport: kind, Loops: 1, Channel: channel.Config{MaxPendingBytes: limit, MaxPostedTasks: tasks}}
+				srv := &weir.Server{Transport: kind, Loops: 1, Channel: channel.Config{MaxPendingBytes: limit,
+					MaxPostedTasks: tasks}}
 				r := newRig(t, srv, keeper)
 				c := r.dial()
 				ref := r.kept(1)[0]

@@ -154,7 +154,8 @@ func (r *rig) end() {
 		}
 	}
 	if !gone {
-		r.t.Errorf("channels stay open: %d active, %d inactive, %d closed", r.active.Load(), r.inactive.Load(), r.closed.Load())
+		r.t.Errorf("channels stay open: %d active, %d inactive, %d closed", r.active.Load(), r.inactive.Load(),
+			r.closed.Load())
 	}
 	assert.NoError(r.t, r.srv.Close())
 	assert.Equal(r.t, r.active.Load(), r.inactive.Load(), "Inactive comes once for each Active")
@@ -198,7 +199,7 @@ func (r *rig) onLoop(i int, fn func(*loop.Loop)) {
 	receive(r.t, done, "the end of a task")
 }
 
-// held answers the buffers and the bytes that the pools of all loops have handed out.
+// held returns the buffers and the bytes that the pools of all loops have handed out.
 func (r *rig) held() (bufs, bytes int) {
 	for i, p := range r.pools {
 		r.onLoop(i, func(*loop.Loop) {
@@ -227,8 +228,8 @@ func (r *rig) stats() weir.Stats {
 	return st
 }
 
-// wakeUps answers how often loops have turned, and how often transports have entered the kernel, until now. A transport that
-// spins inside one Wait is seen by the second number only. Asking costs a few of each itself.
+// wakeUps returns how often loops have turned, and how often transports have entered the kernel, until now. A transport
+// that spins inside one Wait is seen by the second number only. Asking costs a few of each itself.
 func (r *rig) wakeUps() (turns, entered uint64) {
 	r.t.Helper()
 	for i := range r.pools {
@@ -273,7 +274,8 @@ func (r *rig) tryDial() (net.Conn, error) {
 	return c, c.SetDeadline(time.Now().Add(2 * patience))
 }
 
-// rigOf answers the rig of an accepted channel. Handlers ask for it this way, because they run before newRig has answered.
+// rigOf returns the rig of an accepted channel. Handlers ask for it this way, because they run before newRig has
+// answered.
 func rigOf(ctx *pipeline.Context) *rig { return ctx.Pipeline().Get("account").(*account).rig }
 
 // keep hands a Ref to the test. It is a hook for ChannelActive.
@@ -285,7 +287,7 @@ func keep(ctx *pipeline.Context) error {
 	return nil
 }
 
-// kept waits for n Refs and answers them.
+// kept waits for n Refs and returns them.
 func (r *rig) kept(n int) []pipeline.Ref {
 	r.t.Helper()
 	var refs []pipeline.Ref
@@ -306,7 +308,7 @@ func (r *rig) execute(ref pipeline.Ref, fn func(*pipeline.Context)) {
 	receive(r.t, done, "the end of a task")
 }
 
-// block keeps a loop busy until the answer is called.
+// block keeps a loop busy until what it returns is called.
 func (r *rig) block(i int) (release func()) {
 	r.t.Helper()
 	entered, gate := make(chan struct{}), make(chan struct{})
@@ -342,7 +344,7 @@ func receive[T any](t testing.TB, ch <-chan T, what string) T {
 	}
 }
 
-// all runs n functions at once and answers their errors, joined.
+// all runs n functions at once and returns their errors, joined.
 func all(n int, fn func(i int) error) error {
 	errs := make([]error, n)
 	var wg sync.WaitGroup
@@ -353,7 +355,7 @@ func all(n int, fn func(i int) error) error {
 	return errors.Join(errs...)
 }
 
-// scaled answers full, or small where time is short: with -short and under the race detector.
+// scaled returns full, or small where time is short: with -short and under the race detector.
 func scaled(full, small int) int {
 	if testing.Short() || raceDetector {
 		return small
@@ -407,7 +409,7 @@ func (b *logbook) Write(p []byte) (int, error) {
 	return b.text.Write(p)
 }
 
-// lines answers the lines that contain what.
+// lines returns the lines that contain what.
 func (b *logbook) lines(what string) []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

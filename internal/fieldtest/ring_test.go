@@ -73,7 +73,7 @@ func newRingRig(t *testing.T, cfg uring.Config, init func(*pipeline.Pipeline) er
 	return r
 }
 
-// counters answers what the ring has done.
+// counters returns what the ring has done.
 func (r *ringRig) counters() (c uring.Counters, st transport.Stats) {
 	r.t.Helper()
 	got := make(chan struct{})

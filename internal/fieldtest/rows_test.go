@@ -57,12 +57,14 @@ type place struct{ dir, test, why string }
 
 // elsewhere are the rows that a test of another package covers.
 var elsewhere = map[string]place{
-	"panjf2000/gnet#579": {".", "TestSpreadsConnectionsOverTheLoops", "how SO_REUSEPORT spreads is tested where listeners are opened; Linux only"},
+	"panjf2000/gnet#579": {".", "TestSpreadsConnectionsOverTheLoops",
+		"how SO_REUSEPORT spreads is tested where listeners are opened; Linux only"},
 	"cloudwego/netpoll#385": {
 		".", "TestAChosenTransportNeverFallsBack", "a transport that is not there is a typed error and nothing is started",
 	},
 	"containerd/containerd#9320": {
-		".", "TestAutoFallsBackWithOneLineOfTheReason", "denied io_uring falls back to epoll, on which all tests of this package run, with one line",
+		".", "TestAutoFallsBackWithOneLineOfTheReason",
+		"denied io_uring falls back to epoll, on which all tests of this package run, with one line",
 	},
 }
 
@@ -131,7 +133,7 @@ func testsByRow(t *testing.T) map[string][]string {
 	return rows
 }
 
-// testsOf answers the names of the tests of a directory.
+// testsOf returns the names of the tests of a directory.
 func testsOf(t *testing.T, dir string) (names []string) {
 	for _, fn := range functions(t, dir) {
 		names = append(names, fn.Name.Name)
@@ -139,7 +141,7 @@ func testsOf(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// functions answers the functions in the test files of a directory.
+// functions returns the functions in the test files of a directory.
 func functions(t *testing.T, dir string) (fns []*ast.FuncDecl) {
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)

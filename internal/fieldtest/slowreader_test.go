@@ -70,7 +70,8 @@ func TestAPeerThatNeverReadsBoundsWhatIsHeldForIt(t *testing.T) {
 		assert.LessOrEqual(t, bytes, limit+128<<10, "bytes that the pool has handed out")
 		assert.Less(t, residentBytes(t)-before, 64<<20, "growth of the process")
 		assert.False(t, told.Load())
-		// It became false a few times while the kernel still had room, how often is the scheduler's matter, then once for good.
+		// It became false a few times while the kernel still had room, how often is the scheduler's matter, then once for
+		// good.
 		assert.Less(t, unwritable.Load(), int64(sent/piece/2), "of %d writes that were taken", sent/piece)
 
 		got := make([]byte, piece)
@@ -83,7 +84,8 @@ func TestAPeerThatNeverReadsBoundsWhatIsHeldForIt(t *testing.T) {
 				require.FailNow(t, "wrong bytes", "at %d", at)
 			}
 		}
-		r.eventually(func() bool { return ref.Pending() == 0 && ref.Writable() && told.Load() }, "it is told that it may go on")
+		r.eventually(func() bool { return ref.Pending() == 0 && ref.Writable() && told.Load() },
+			"it is told that it may go on")
 		t.Logf("%d MiB sent, %d writes refused", sent>>20, refused)
 	})
 }
@@ -255,7 +257,8 @@ func TestAProxyPassesThePressureOfSlowSinksOn(t *testing.T) {
 		}, "the sources feel it")
 		assert.Less(t, written.Load(), int64(conns)*int64(each)*3/4, "the sources were held up")
 		_, held := r.held()
-		t.Logf("held up after %d KiB for each source, with %d KiB of pool each", written.Load()>>10/int64(conns), held>>10/conns)
+		t.Logf("held up after %d KiB for each source, with %d KiB of pool each", written.Load()>>10/int64(conns),
+			held>>10/conns)
 		assert.Less(t, held, conns*(256<<10), "the proxy holds at most 256 KiB for each")
 
 		want := map[[32]byte]int{}

@@ -30,7 +30,7 @@ var (
 // Exports are the files with the compiled types of packages, by import path.
 type Exports map[string]string
 
-// ListExports compiles the packages and what they need in the module at dir and answers where their types are. tags are
+// ListExports compiles the packages and what they need in the module at dir and returns where their types are. tags are
 // build tags.
 func ListExports(dir, tags string, packages ...string) (Exports, error) {
 	args := append([]string{"list", "-export", "-deps", "-json=ImportPath,Export", "-tags=" + tags}, packages...)
@@ -134,7 +134,8 @@ func (c *coreCheck) visit(n ast.Node) bool {
 				c.ordered = append(c.ordered, arg)
 			}
 		}
-		if fn, ok := c.info.Uses[callee(n)].(*types.Func); ok && unordered(fn.FullName()) && !slices.Contains(c.ordered, ast.Node(n)) {
+		fn, ok := c.info.Uses[callee(n)].(*types.Func)
+		if ok && unordered(fn.FullName()) && !slices.Contains(c.ordered, ast.Node(n)) {
 			c.report("unordered", n.Pos(), "%s has no order", fn.FullName())
 		}
 	case *ast.GoStmt:
@@ -210,7 +211,7 @@ func unordered(fn string) bool {
 	return false
 }
 
-// isMap tells whether typ, or everything a type parameter stands for, is a map.
+// isMap reports whether typ, or everything a type parameter stands for, is a map.
 func isMap(typ types.Type) bool {
 	switch t := typ.Underlying().(type) {
 	case *types.Map:

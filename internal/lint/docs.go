@@ -10,7 +10,8 @@ import (
 // ownership matches the verbs that say what becomes of a Buf.
 //
 //weir:immutable a compiled expression
-var ownership = regexp.MustCompile(`\b[Bb]orrow(s|ed)\b[^.]*\buntil\b|\b[Tt]akes?\s+ownership\b|\b[Rr]etains?\b|\b[Rr]eturns?\s+owned\b`)
+var ownership = regexp.MustCompile(`\b[Bb]orrow(s|ed)\b[^.]*\buntil\b|` +
+	`\b[Tt]akes?\s+ownership\b|\b[Rr]etains?\b|\b[Rr]eturns?\s+owned\b`)
 
 // Ownership finds exported functions and methods, those of interfaces included, that take a *buffer.Buf and do not say
 // what becomes of it.
@@ -23,7 +24,8 @@ func Ownership(t *Tree) (found []Finding) {
 			switch n := n.(type) {
 			case *ast.FuncDecl:
 				if exported(n) && f.takesBuf(n.Type) && !ownership.MatchString(n.Doc.Text()) {
-					found = append(found, f.finding(n.Pos(), "%s takes a *buffer.Buf and does not say what becomes of it", n.Name.Name))
+					found = append(found, f.finding(n.Pos(), "%s takes a *buffer.Buf and does not say what becomes of it",
+						n.Name.Name))
 				}
 				return false
 			case *ast.TypeSpec:
@@ -44,13 +46,14 @@ func (f *File) methods(i *ast.InterfaceType) (found []Finding) {
 			continue
 		}
 		if !ownership.MatchString(m.Doc.Text() + m.Comment.Text()) {
-			found = append(found, f.finding(m.Pos(), "%s takes a *buffer.Buf and does not say what becomes of it", m.Names[0].Name))
+			found = append(found, f.finding(m.Pos(), "%s takes a *buffer.Buf and does not say what becomes of it",
+				m.Names[0].Name))
 		}
 	}
 	return found
 }
 
-// takesBuf tells whether a parameter is a *buffer.Buf, or several of them.
+// takesBuf reports whether a parameter is a *buffer.Buf, or several of them.
 func (f *File) takesBuf(fn *ast.FuncType) bool {
 	for _, param := range fn.Params.List {
 		typ := param.Type
@@ -84,7 +87,7 @@ func (f *File) isBuf(e ast.Expr) bool {
 	return false
 }
 
-// exported tells whether fn and the type it belongs to are.
+// exported reports whether fn and the type it belongs to are.
 func exported(fn *ast.FuncDecl) bool {
 	if !fn.Name.IsExported() {
 		return false

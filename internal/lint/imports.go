@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// role is a row of the table of packages: which packages of this module a package may import. Patterns end in "/..." for
-// a package and everything below it; "..." stands for the whole module.
+// role is a row of the table of packages: which packages of this module a package may import. Patterns end in "/..."
+// for a package and everything below it; "..." stands for the whole module.
 type role struct {
 	pkg string
 	may []string
@@ -26,7 +26,8 @@ var roles = []role{
 	{"internal/ring", []string{"internal/sys"}},
 	{"internal/ring/ringtest", []string{"internal/ring"}},
 	{"transport", []string{"buffer"}},
-	{"transport/uring", []string{"transport", "buffer", "flow", "internal/sys", "internal/ring", "internal/ring/ringtest"}},
+	{"transport/uring", []string{"transport", "buffer", "flow", "internal/sys", "internal/ring",
+		"internal/ring/ringtest"}},
 	{"transport/epoll", []string{"transport", "buffer", "flow", "internal/sys"}},
 	{"transport/sim", []string{"transport", "buffer"}},
 	{"transport/transporttest", []string{"transport", "buffer", "internal/testenv"}},
@@ -41,7 +42,8 @@ var roles = []role{
 	{".", []string{
 		"buffer", "flow", "transport", "transport/uring", "transport/epoll", "loop", "pipeline", "channel", "internal/sys",
 	}},
-	{"metrics", []string{".", "buffer", "flow", "transport/...", "loop", "pipeline", "channel", "handlers/...", "xdp/..."}},
+	{"metrics", []string{".", "buffer", "flow", "transport/...", "loop", "pipeline", "channel", "handlers/...",
+		"xdp/..."}},
 	{"internal/lint", []string{"..."}},
 	{"internal/simtest", []string{"..."}},
 	{"cmd/...", []string{"..."}},
@@ -75,14 +77,14 @@ func Imports(t *Tree) (found []Finding) {
 	return sorted(found)
 }
 
-// May tells whether the table lets package pkg import package imported, both as directories below the root.
+// May reports whether the table lets package pkg import package imported, both as directories below the root.
 func May(pkg, imported string) bool {
 	may, listed := rolesOf(pkg)
 	return listed && (imported == "internal/invariants" ||
 		slices.ContainsFunc(may, func(pattern string) bool { return matches(pattern, imported) }))
 }
 
-// rolesOf answers the first row that fits.
+// rolesOf returns the first row that fits.
 func rolesOf(pkg string) (may []string, listed bool) {
 	for _, r := range roles {
 		if matches(r.pkg, pkg) {
@@ -104,12 +106,14 @@ func matches(pattern, dir string) bool {
 // Kernel keeps golang.org/x/sys/unix where the kernel is spoken to.
 func Kernel(t *Tree) (found []Finding) {
 	for _, f := range t.Files {
-		if f.Test || under(f.Package, "internal/sys", "internal/ring", "transport/epoll", "transport/uring", "xdp", "examples", "cmd") {
+		if f.Test || under(f.Package,
+			"internal/sys", "internal/ring", "transport/epoll", "transport/uring", "xdp", "examples", "cmd") {
 			continue
 		}
 		for imported, spec := range f.imports {
 			if imported == "golang.org/x/sys/unix" {
-				found = append(found, f.finding(spec.Pos(), "%s must not import %s: the kernel is internal/sys's", f.Package, imported))
+				found = append(found, f.finding(spec.Pos(), "%s must not import %s: the kernel is internal/sys's", f.Package,
+					imported))
 			}
 		}
 	}
@@ -173,7 +177,7 @@ func (f *File) unsafeUses(name string) (found []Finding) {
 	return found
 }
 
-// unsafeCall answers what n calls of package unsafe, or nil.
+// unsafeCall returns what n calls of package unsafe, or nil.
 func unsafeCall(n ast.Node, name string) *ast.SelectorExpr {
 	call, ok := n.(*ast.CallExpr)
 	if !ok {
@@ -193,7 +197,7 @@ func unsafeCall(n ast.Node, name string) *ast.SelectorExpr {
 	return use
 }
 
-// explained tells whether a SAFETY comment stands right above n.
+// explained reports whether a SAFETY comment stands right above n.
 func (f *File) explained(n ast.Node, safe map[int]bool) bool {
 	switch n.(type) {
 	case ast.Stmt, ast.Decl, ast.Spec:

@@ -124,7 +124,8 @@ func (t *Tree) add(rel string, nested bool) error {
 	if ext != ".go" || nested {
 		return nil
 	}
-	syntax, err := parser.ParseFile(t.fset, filepath.Join(t.Root, rel), body, parser.ParseComments|parser.SkipObjectResolution)
+	syntax, err := parser.ParseFile(t.fset, filepath.Join(t.Root, rel), body,
+		parser.ParseComments|parser.SkipObjectResolution)
 	if err != nil {
 		return err
 	}
@@ -140,7 +141,8 @@ func (t *Tree) add(rel string, nested bool) error {
 
 func isText(rel, ext string) bool {
 	switch ext {
-	case ".go", ".md", ".sh", ".patch", ".diff", ".yml", ".yaml", ".json", ".mod", ".c", ".h", ".py", ".txt", ".conf", ".service":
+	case ".go", ".md", ".sh", ".patch", ".diff", ".yml", ".yaml", ".json", ".mod", ".c", ".h", ".py", ".txt", ".conf",
+		".service":
 		return true
 	}
 	switch path.Dir(rel) {
@@ -166,7 +168,7 @@ func (f *File) collectDirectives() {
 	}
 }
 
-// allowed tells whether the code at pos claims the exception: on its line or in the comment that ends right above it.
+// allowed reports whether the code at pos claims the exception: on its line or in the comment that ends right above it.
 func (f *File) allowed(name string, pos token.Pos) bool {
 	line := f.line(pos)
 	if f.directives[line].name == name {
@@ -191,7 +193,7 @@ func (f *File) finding(pos token.Pos, format string, args ...any) Finding {
 	return Finding{f.Path, f.line(pos), fmt.Sprintf(format, args...)}
 }
 
-// imports answers the paths that f imports.
+// imports returns the paths that f imports.
 func (f *File) imports(yield func(path string, spec *ast.ImportSpec) bool) {
 	for _, spec := range f.Syntax.Imports {
 		p, err := strconv.Unquote(spec.Path.Value)
@@ -201,10 +203,10 @@ func (f *File) imports(yield func(path string, spec *ast.ImportSpec) bool) {
 	}
 }
 
-// generated tells whether a program wrote f.
+// generated reports whether a program wrote f.
 func (f *File) generated() bool { return ast.IsGenerated(f.Syntax) }
 
-// under tells whether the package directory dir is one of roots or below one.
+// under reports whether the package directory dir is one of roots or below one.
 func under(dir string, roots ...string) bool {
 	return slices.ContainsFunc(roots, func(root string) bool {
 		return dir == root || strings.HasPrefix(dir, root+"/")

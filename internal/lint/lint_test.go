@@ -51,7 +51,8 @@ func TestTheRepositoryKeepsTheRules(t *testing.T) {
 	}
 	for _, tags := range []string{"", "invariants"} {
 		t.Run("core/tags="+tags, func(t *testing.T) {
-			exports, err := lint.ListExports(root, tags, "./buffer", "./flow", "./transport/...", "./loop", "./pipeline", "./channel")
+			exports, err := lint.ListExports(root, tags, "./buffer", "./flow", "./transport/...", "./loop", "./pipeline",
+				"./channel")
 			require.NoError(t, err)
 			found, err := lint.Core(tree, exports, tags)
 			require.NoError(t, err)
@@ -80,7 +81,8 @@ func TestEachRuleFindsWhatBreaksIt(t *testing.T) {
 	t.Run("core", func(t *testing.T) {
 		tree, err := lint.Load(filepath.Join("testdata", "core"))
 		require.NoError(t, err)
-		exports, err := lint.ListExports(repository(t), "", "context", "maps", "math/rand/v2", "math/rand", "slices", "sync", "time")
+		exports, err := lint.ListExports(repository(t), "", "context", "maps", "math/rand/v2", "math/rand", "slices", "sync",
+			"time")
 		require.NoError(t, err)
 		found, err := lint.Core(tree, exports, "")
 		require.NoError(t, err)
@@ -125,7 +127,8 @@ func compareWithWants(t *testing.T, tree *lint.Tree, found []lint.Finding) {
 	}
 }
 
-// The table is only as good as its rows: each package of the design has one, and the rows forbid what the design forbids.
+// The table is only as good as its rows: each package of the design has one, and the rows forbid what the design
+// forbids.
 func TestTheTableForbidsWhatTheDesignForbids(t *testing.T) {
 	for _, tc := range []struct{ pkg, imported string }{
 		{"pipeline", "loop"},

@@ -49,7 +49,7 @@ func (f *File) vars(d *ast.GenDecl, states *int) (found []Finding) {
 	return found
 }
 
-// harmless tells whether v declares only sentinel errors or the blank identifier.
+// harmless reports whether v declares only sentinel errors or the blank identifier.
 func harmless(v *ast.ValueSpec) bool {
 	for i, name := range v.Names {
 		if name.Name != "_" && (i >= len(v.Values) || !isSentinel(v.Values[i])) {
@@ -59,7 +59,7 @@ func harmless(v *ast.ValueSpec) bool {
 	return true
 }
 
-// isSentinel tells whether e is a call of errors.New or fmt.Errorf.
+// isSentinel reports whether e is a call of errors.New or fmt.Errorf.
 func isSentinel(e ast.Expr) bool {
 	call, ok := e.(*ast.CallExpr)
 	if !ok {

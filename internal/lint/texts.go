@@ -14,7 +14,9 @@ var (
 	//weir:immutable a compiled expression
 	machine = regexp.MustCompile(`(^|[^\w.$}~-])/(work|tmp|root|home)/`)
 	//weir:immutable a compiled expression
-	proxy = regexp.MustCompile(`(?i)\b(GOPROXY|GONOSUMDB|GONOSUMCHECK|https?_proxy)\s*=|\b[\w-]*(proxy|mirror|artifactory|nexus)[\w-]*(\.[\w-]+)*\.(com|org|net|io|dev|internal|corp|local|lan|example)\b|\b[\w-]+\.(internal|corp|intra|lan)\b`)
+	proxy = regexp.MustCompile(`(?i)\b(GOPROXY|GONOSUMDB|GONOSUMCHECK|https?_proxy)\s*=|` +
+		`\b[\w-]*(proxy|mirror|artifactory|nexus)[\w-]*(\.[\w-]+)*\.(com|org|net|io|dev|internal|corp|local|lan|example)\b|` +
+		`\b[\w-]+\.(internal|corp|intra|lan)\b`)
 )
 
 // Length finds files that are too long to be about one thing.

@@ -1,5 +1,5 @@
-// Package testenv decides what a test does when the machine lacks something it needs: skip with the reason, or fail where
-// the environment says that it must be there; and it counts what a test may leave behind.
+// Package testenv decides what a test does when the machine lacks something it needs: skip with the reason, or fail
+// where the environment says that it must be there; and it counts what a test may leave behind.
 package testenv
 
 import (
@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Variable names the environment variable that lists, separated by commas, the features that must be there; "all" stands
-// for every feature. A gate sets it so that a skip cannot hide that something was not tested.
+// Variable names the environment variable that lists, separated by commas, the features that must be there; "all"
+// stands for every feature. A gate sets it so that a skip cannot hide that something was not tested.
 const Variable = "WEIR_REQUIRE"
 
 // Require returns when err is nil: the feature is there. Otherwise the test is skipped with the reason, or fails when
@@ -27,7 +27,7 @@ func Require(t testing.TB, feature string, err error) {
 	t.Skipf("needs %q, which is not there: %v", feature, err)
 }
 
-// Required tells whether WEIR_REQUIRE names the feature.
+// Required reports whether WEIR_REQUIRE names the feature.
 func Required(feature string) bool {
 	for name := range strings.SplitSeq(os.Getenv(Variable), ",") {
 		if name = strings.TrimSpace(name); name == feature || name == "all" {
@@ -37,8 +37,8 @@ func Required(feature string) bool {
 	return false
 }
 
-// OpenDescriptors is how many descriptors the process has open, with the one that counting takes (proc(5)); 0 where that
-// cannot be known. Any goroutine.
+// OpenDescriptors is how many descriptors the process has open, with the one that counting takes (proc(5)); 0 where
+// that cannot be known. Any goroutine.
 func OpenDescriptors() int {
 	names, err := os.ReadDir("/proc/self/fd")
 	if err != nil {

@@ -28,7 +28,8 @@ type options struct {
 
 func main() {
 	var o options
-	flag.BoolVar(&o.Quick, "quick", false, "some scenarios, fewer and shorter slices: three minutes at most on a quiet machine")
+	flag.BoolVar(&o.Quick, "quick", false,
+		"some scenarios, fewer and shorter slices: three minutes at most on a quiet machine")
 	flag.StringVar(&o.Scenario, "scenario", "", "only scenarios whose names contain one of these parts, comma-separated")
 	flag.StringVar(&o.Servers, "servers", "", "only servers whose names contain one of these parts, comma-separated")
 	flag.IntVar(&o.Rounds, "rounds", 0, "rounds; 0: 7, quick 5")

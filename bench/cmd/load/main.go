@@ -1,8 +1,8 @@
 // Load puts load on an echo server and prints what it measured as JSON, one line a window.
 //
-// By itself it runs -slices windows of -window. With -control it reads commands from standard input instead, one a line,
-// and answers each with a line of JSON: "slice WARMUP WINDOW" (durations as Go writes them), "touch" (one message on each
-// idle connection). It ends with its standard input.
+// By itself it runs -slices windows of -window. With -control it reads commands from standard input instead, one a
+// line, and answers each with a line of JSON: "slice WARMUP WINDOW" (durations as Go writes them), "touch" (one message
+// on each idle connection). It ends with its standard input.
 package main
 
 import (

@@ -1,7 +1,7 @@
 // Profile runs one server under one load of the comparison and keeps its CPU profile.
 //
 //	go run ./cmd/profile -server weir-uring -scenario echo-64c-64B-d1 -out results    # pprof: the Go side
-//	go run ./cmd/profile -server weir-uring -scenario echo-64c-64B-d1 -perf           # perf: kernel and Go (Debian: linux-perf)
+//	go run ./cmd/profile -server weir-uring -scenario echo-64c-64B-d1 -perf # kernel and Go (Debian: linux-perf)
 //
 // Then: go tool pprof -top results/weir results/weir-uring.pprof, or perf report -i results/weir-uring.perf.
 package main
@@ -63,7 +63,8 @@ func run(server, scenario string, window time.Duration, perf bool, root, out str
 		at.Profile = filepath.Join(out, server+".pprof")
 	}
 	if s.Mode == serve.Proxy {
-		backend, err := lab.StartServer(out, lab.Spec{Name: "backend", Program: "c-epoll"}, lab.Setting{Mode: serve.Echo, Loops: 1, CPU: loadCPU})
+		backend, err := lab.StartServer(out, lab.Spec{Name: "backend", Program: "c-epoll"},
+			lab.Setting{Mode: serve.Echo, Loops: 1, CPU: loadCPU})
 		if err != nil {
 			return err
 		}
@@ -89,7 +90,9 @@ func find(server, scenario string) (lab.Spec, compare.Scenario, error) {
 	return lab.Spec{}, compare.Scenario{}, fmt.Errorf("%w: server %q or scenario %q", errNoSuch, server, scenario)
 }
 
-func measure(ctx context.Context, running *lab.Server, s compare.Scenario, window time.Duration, perf bool, file string) error {
+func measure(
+	ctx context.Context, running *lab.Server, s compare.Scenario, window time.Duration, perf bool, file string,
+) error {
 	s.Load.Address, s.Load.ServerPID = running.Address, running.PID()
 	client, err := lab.StartClient(filepath.Dir(file), loadCPU, s.Load)
 	if err != nil {

@@ -33,15 +33,15 @@ type Crowded struct {
 	CPU          time.Duration // and their CPU time
 }
 
-// PerConn answers the memory of one connection, which was used once, in bytes.
+// PerConn returns the memory of one connection, which was used once, in bytes.
 func (c *Crowded) PerConn() float64 { return float64(c.UsedBytes-c.EmptyBytes) / float64(c.Conns) }
 
-// PerUnused answers the memory of one connection that was never used, in bytes.
+// PerUnused returns the memory of one connection that was never used, in bytes.
 func (c *Crowded) PerUnused() float64 {
 	return float64(c.ConnectedBytes-c.EmptyBytes) / float64(c.Conns)
 }
 
-// LoopSwitchesPerSecond answers how often the loop thread woke up.
+// LoopSwitchesPerSecond returns how often the loop thread woke up.
 func (c *Crowded) LoopSwitchesPerSecond() float64 { return float64(c.LoopSwitches) / c.Seconds }
 
 // Idle gives all servers their crowds, one after the other, and then watches them do nothing.

@@ -79,7 +79,7 @@ func (r *Report) forJSON() Report {
 	return c
 }
 
-// Markdown answers the report as people read it.
+// Markdown returns the report as people read it.
 func (r *Report) Markdown() string {
 	var b strings.Builder
 	r.preface(&b)
@@ -91,14 +91,18 @@ func (r *Report) Markdown() string {
 		}
 	}
 	messages := []Group{Raw, Paced, Framed, Churning, Crowd, Unpinned, Proxying}
-	section("CPU against the best Go peer", "CPU time of the server's process per message (churn: per connection).", cpuMetric,
+	section("CPU against the best Go peer", "CPU time of the server's process per message (churn: per connection).",
+		cpuMetric,
 		bestBy(cpuMetric), messages...)
 	section("CPU against "+bare, "The same, against the bare server in C on epoll: what this machine allows.", cpuMetric,
 		server(bare), messages...)
-	section("CPU against Redis", "CPU time of the server's process per request, under redis-benchmark with 50 connections.", cpuMetric,
+	section("CPU against Redis",
+		"CPU time of the server's process per request, under redis-benchmark with 50 connections.", cpuMetric,
 		server(redis), respGroup)
-	section("Throughput against the best Go peer", "Messages a second; above 1 is better. Where the load generator is busy all the "+
-		"time (below), the differences are larger than they look.", throughputMetric, bestBy(throughputMetric), Raw, Framed, Churning,
+	section("Throughput against the best Go peer",
+		"Messages a second; above 1 is better. Where the load generator is busy all the "+
+			"time (below), the differences are larger than they look.", throughputMetric, bestBy(throughputMetric),
+		Raw, Framed, Churning,
 		Crowd, Unpinned, Proxying)
 	r.latencies(&b, servers)
 	r.headroom(&b)
@@ -111,9 +115,10 @@ func (r *Report) preface(b *strings.Builder) {
 	fmt.Fprintf(b, "# weir and its peers\n\n%s, %s, Linux %s, TCP %s, loopback. %d rounds of %v; began %s, took %v.\n\n",
 		r.Machine.CPU, r.Machine.Go, r.Machine.Kernel, r.Machine.TCP, r.Config.Rounds, r.Config.Slice,
 		r.Begun.UTC().Format("2006-01-02 15:04 UTC"), r.Took.Round(time.Second))
-	fmt.Fprintf(b, "Server on processor %d, load on processor %d (unpinned: both anywhere). A ratio is the median of the ratios of "+
-		"each round, with the smallest and the largest. ≈ is a tie: less than %.0f %% apart. †n: n rounds were disturbed by other "+
-		"processes in each of %d tries.\n", r.Config.ServerCPU, r.Config.LoadCPU, stats.TieBelow*100, maxTries)
+	fmt.Fprintf(b,
+		"Server on processor %d, load on processor %d (unpinned: both anywhere). A ratio is the median of the ratios of "+
+			"each round, with the smallest and the largest. ≈ is a tie: less than %.0f %% apart. †n: n rounds were disturbed "+
+			"by other processes in each of %d tries.\n", r.Config.ServerCPU, r.Config.LoadCPU, stats.TieBelow*100, maxTries)
 	if len(r.Procs) > 0 {
 		var chosen []string
 		for _, spec := range lab.Specs() {
@@ -227,7 +232,8 @@ func (r *Report) latencies(b *strings.Builder, servers []string) {
 		t.add(row...)
 	}
 	if len(t.rows) > 0 {
-		fmt.Fprintf(b, "\n## Latency\n\np50 / p99 in µs, medians of the rounds. Open loops count from when a message was due.\n\n%s", &t)
+		fmt.Fprintf(b,
+			"\n## Latency\n\np50 / p99 in µs, medians of the rounds. Open loops count from when a message was due.\n\n%s", &t)
 	}
 }
 
@@ -245,13 +251,15 @@ func (r *Report) headroom(b *strings.Builder) {
 		t.add(o.Scenario.Name, number(stats.Median(c.Values(perSecond))), number(share), number(busy))
 	}
 	if len(t.rows) > 0 {
-		fmt.Fprintf(b, "\n## Head-room of the load generator\n\nAt a busy share of 1 the load generator, not the server, sets the pace.\n\n%s", &t)
+		fmt.Fprintf(b, "\n## Head-room of the load generator\n\n"+
+			"At a busy share of 1 the load generator, not the server, sets the pace.\n\n%s", &t)
 	}
 }
 
 func (r *Report) memory(b *strings.Builder, servers []string) {
 	t := table{head: []string{
-		"server", "connections", "empty, MiB", "never used, B each", "used once, B each", "at the end, MiB", "loop thread, switches/s",
+		"server", "connections", "empty, MiB", "never used, B each", "used once, B each", "at the end, MiB",
+		"loop thread, switches/s",
 		"all threads, switches/s", "CPU, ms",
 	}}
 	for i := range r.Crowds {
@@ -259,13 +267,15 @@ func (r *Report) memory(b *strings.Builder, servers []string) {
 		if c.Error != "" {
 			continue
 		}
-		t.add(c.Server, fmt.Sprint(c.Conns), mib(c.EmptyBytes), fmt.Sprintf("%.0f", c.PerUnused()), fmt.Sprintf("%.0f", c.PerConn()),
+		t.add(c.Server, fmt.Sprint(c.Conns), mib(c.EmptyBytes), fmt.Sprintf("%.0f", c.PerUnused()),
+			fmt.Sprintf("%.0f", c.PerConn()),
 			mib(c.SettledBytes), number(c.LoopSwitchesPerSecond()), number(float64(c.AllSwitches)/math.Max(c.Seconds, 1e-9)),
 			number(float64(c.CPU.Microseconds())/1e3))
 	}
 	if len(t.rows) > 0 {
-		fmt.Fprintf(b, "\n## Idle connections\n\nRSS of the server's process; the kernel's part is not in it. Descriptors limit a process "+
-			"to fewer than 20,000 connections. The switches were counted for %v without traffic.\n\n%s", r.Config.IdleFor, &t)
+		fmt.Fprintf(b,
+			"\n## Idle connections\n\nRSS of the server's process; the kernel's part is not in it. Descriptors limit a process "+
+				"to fewer than 20,000 connections. The switches were counted for %v without traffic.\n\n%s", r.Config.IdleFor, &t)
 	}
 	rss := table{head: append([]string{"scenario"}, servers...)}
 	for i := range r.Outcomes {
@@ -306,7 +316,7 @@ func (r *Report) failures(b *strings.Builder) {
 	}
 }
 
-// Failed tells whether any server failed in any scenario.
+// Failed reports whether any server failed in any scenario.
 func (r *Report) Failed() bool {
 	for i := range r.Outcomes {
 		if slices.ContainsFunc(r.Outcomes[i].Cells, func(c Cell) bool { return c.Error != "" }) {

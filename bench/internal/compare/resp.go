@@ -51,8 +51,8 @@ type respServer struct {
 	size int // requests of a slice
 }
 
-// Resp compares weir's example of a Redis server with Redis, under redis-benchmark. Without Redis on this machine it answers
-// nothing.
+// Resp compares weir's example of a Redis server with Redis, under redis-benchmark. Without Redis on this machine it
+// answers nothing.
 func (r *Runner) Resp(ctx context.Context) (all []Outcome, err error) {
 	for _, program := range []string{"redis-server", "redis-benchmark"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -200,7 +200,7 @@ func (r *Runner) benchmark(ctx context.Context, s *respServer, what respLoad) (r
 	return round, nil
 }
 
-// redisBenchmark answers the CPU time that redis-benchmark used, and what it printed.
+// redisBenchmark returns the CPU time that redis-benchmark used, and what it printed.
 func (r *Runner) redisBenchmark(ctx context.Context, s *respServer, what respLoad) (time.Duration, string, error) {
 	cmd := exec.CommandContext(ctx, "redis-benchmark", "-h", "127.0.0.1", "-p", strconv.Itoa(s.port), "-c",
 		strconv.Itoa(respConns), "-t", what.command, "-P", strconv.Itoa(what.depth), "-n", strconv.Itoa(s.size), "--csv")

@@ -28,7 +28,8 @@ func TestAQuickComparisonOfTwoServersWritesItsReport(t *testing.T) {
 	}
 	var progress bytes.Buffer
 	report, err := Run(context.Background(), Config{
-		Programs: programs, Quick: true, Rounds: 2, Slice: 20 * time.Millisecond, WarmUp: 5 * time.Millisecond, Servers: "weir-epoll,gnet",
+		Programs: programs, Quick: true, Rounds: 2, Slice: 20 * time.Millisecond, WarmUp: 5 * time.Millisecond,
+		Servers:  "weir-epoll,gnet",
 		Scenario: "echo-64c-64B-d1,framed-64c-64B-d16,churn-1,open-64c-20k,unpinned-64c-64B-d1,idle", Procs: 1,
 		Idle: 50, IdleFor: 50 * time.Millisecond, ServerCPU: 0, LoadCPU: 1, Progress: &progress,
 	})
@@ -37,7 +38,9 @@ func TestAQuickComparisonOfTwoServersWritesItsReport(t *testing.T) {
 	require.NoError(t, report.Write(dir))
 	markdown, err := os.ReadFile(filepath.Join(dir, "report.md"))
 	require.NoError(t, err)
-	for _, want := range []string{"echo-64c-64B-d1", "## Targets", "## Idle connections", "weir-epoll-raw", "GOMAXPROCS on one processor: weir-epoll 1"} {
+	for _, want := range []string{
+		"echo-64c-64B-d1", "## Targets", "## Idle connections", "weir-epoll-raw", "GOMAXPROCS on one processor: weir-epoll 1",
+	} {
 		assert.Contains(t, string(markdown), want)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "report.json"))
@@ -66,7 +69,8 @@ func TestAQuickComparisonOfTwoServersWritesItsReport(t *testing.T) {
 func TestTuningChoosesForEveryGoServer(t *testing.T) {
 	needPrograms(t)
 	r := NewRunner(Config{
-		Programs: programs, Rounds: 1, Slice: 20 * time.Millisecond, Servers: "nbio,c-epoll", LoadCPU: 1, Progress: &bytes.Buffer{},
+		Programs: programs, Rounds: 1, Slice: 20 * time.Millisecond, Servers: "nbio,c-epoll", LoadCPU: 1,
+		Progress: &bytes.Buffer{},
 	})
 	procs, err := r.Tune(context.Background())
 	require.NoError(t, err)
@@ -74,7 +78,7 @@ func TestTuningChoosesForEveryGoServer(t *testing.T) {
 	assert.Contains(t, []int{1, 2}, procs["nbio"])
 }
 
-// made answers an outcome whose rounds need so much CPU time.
+// made returns an outcome whose rounds need so much CPU time.
 func made(name string, group Group, cpu map[string][]float64) Outcome {
 	o := Outcome{Scenario: Scenario{Name: name, Group: group}}
 	for server, values := range cpu {
@@ -212,7 +216,8 @@ func TestWindowsAreLongerWhereMuchIsOnItsWay(t *testing.T) {
 }
 
 func TestRedisBenchmarkOutput(t *testing.T) {
-	const head = `"test","rps","avg_latency_ms","min_latency_ms","p50_latency_ms","p95_latency_ms","p99_latency_ms","max_latency_ms"` + "\n"
+	const head = `"test","rps","avg_latency_ms","min_latency_ms","p50_latency_ms",` +
+		`"p95_latency_ms","p99_latency_ms","max_latency_ms"` + "\n"
 	got, err := parseRedisBenchmark(head + `"SET","98765.43","0.262","0.112","0.263","0.303","0.391","1.487"` + "\n")
 	require.NoError(t, err)
 	assert.Equal(t, Round{PerSecond: 98765.43, P50Micros: 263, P99Micros: 391}, got)

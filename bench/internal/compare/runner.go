@@ -18,7 +18,7 @@ import (
 	"github.com/weirnet/weir/bench/internal/serve"
 )
 
-// ErrWrong answers a server that did not echo what it was sent.
+// ErrWrong is the error of a server that did not echo what it was sent.
 var ErrWrong = errors.New("compare: wrong answer")
 
 const (
@@ -71,7 +71,7 @@ type Outcome struct {
 	Cells    []Cell
 }
 
-// Cell answers the cell of a server that has rounds, or nil.
+// Cell returns the cell of a server that has rounds, or nil.
 func (o *Outcome) Cell(server string) *Cell {
 	for i := range o.Cells {
 		if c := &o.Cells[i]; c.Server == server && len(c.Rounds) > 0 {
@@ -81,7 +81,7 @@ func (o *Outcome) Cell(server string) *Cell {
 	return nil
 }
 
-// Values answers one value of each round, NaN for a round that has none.
+// Values returns one value of each round, NaN for a round that has none.
 func (c *Cell) Values(of func(Round) float64) []float64 {
 	all := make([]float64, len(c.Rounds))
 	for i, r := range c.Rounds {
@@ -98,7 +98,7 @@ type Runner struct {
 	procs map[string]int // GOMAXPROCS by server
 }
 
-// NewRunner answers a runner of cfg.
+// NewRunner returns a runner of cfg.
 func NewRunner(cfg Config) *Runner { return &Runner{cfg: cfg, procs: map[string]int{}} }
 
 func (r *Runner) progress(format string, args ...any) {
@@ -257,7 +257,8 @@ func (r *Runner) slice(c *contestant) (load.Result, error) {
 	case err != nil:
 		return got, err
 	case got.BadBytes > 0 || got.Errors > 0 || got.Unanswered > 0:
-		return got, fmt.Errorf("%w: %d wrong bytes, %d errors (%s), %d messages unanswered", ErrWrong, got.BadBytes, got.Errors,
+		return got, fmt.Errorf("%w: %d wrong bytes, %d errors (%s), %d messages unanswered", ErrWrong, got.BadBytes,
+			got.Errors,
 			got.Error, got.Unanswered)
 	}
 	return got, nil
@@ -299,8 +300,8 @@ func (r *Runner) measure(c *contestant) error {
 
 func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 
-// clocks are what the machine and the processes of a window have used. Other servers are idle then: when they are not, they
-// disturb like anybody else.
+// clocks are what the machine and the processes of a window have used. Other servers are idle then: when they are not,
+// they disturb like anybody else.
 type clocks struct {
 	at         time.Time
 	busy, ours time.Duration
@@ -323,7 +324,7 @@ func readClocksOf(pids ...int) (k clocks, err error) {
 	return k, err
 }
 
-// others answers what other processes have used since before, as a share of one processor.
+// others returns what other processes have used since before, as a share of one processor.
 func (k clocks) others(before clocks) float64 {
 	used := (k.busy - before.busy) - (k.ours - before.ours)
 	return max(0, used.Seconds()/k.at.Sub(before.at).Seconds())

@@ -49,7 +49,7 @@ func (s *Scenario) Stretch() time.Duration {
 	return 1
 }
 
-// Pinned tells whether the server has one processor for itself and the load generator another.
+// Pinned reports whether the server has one processor for itself and the load generator another.
 func (s *Scenario) Pinned() bool { return s.Group != Unpinned }
 
 // Scenarios are all scenarios of the comparison whose load generator is ours.
@@ -93,7 +93,9 @@ func Scenarios() []Scenario {
 		s.Loops, s.Load.Spin = 2, false // a spinning client would leave but one processor
 		all = append(all, s)
 	}
-	for _, s := range []Scenario{closedScenario(Proxying, "proxy", 64, 1<<10, 1), closedScenario(Proxying, "proxy", 16, 16<<10, 16)} {
+	for _, s := range []Scenario{
+		closedScenario(Proxying, "proxy", 64, 1<<10, 1), closedScenario(Proxying, "proxy", 16, 16<<10, 16),
+	} {
 		s.Mode, s.Load.Spin = serve.Proxy, false // the backend needs the client's processor
 		all = append(all, s)
 	}
@@ -126,7 +128,7 @@ func markQuick(all []Scenario) {
 	}
 }
 
-// matches tells whether a name is asked for by a comma-separated list of parts of names; an empty list asks for all.
+// matches reports whether a name is asked for by a comma-separated list of parts of names; an empty list asks for all.
 func matches(name, parts string) bool {
 	if parts == "" {
 		return true

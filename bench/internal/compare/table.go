@@ -23,7 +23,7 @@ var (
 	p99Metric        = metric{of: p99}
 )
 
-// ratio answers the ratios of two servers, round by round.
+// ratio returns the ratios of two servers, round by round.
 func (m metric) ratio(o *Outcome, server, to string) stats.Summary {
 	a, b := o.Cell(server), o.Cell(to)
 	if a == nil || b == nil {
@@ -32,7 +32,7 @@ func (m metric) ratio(o *Outcome, server, to string) stats.Summary {
 	return stats.Summarize(stats.Ratios(a.Values(m.of), b.Values(m.of)))
 }
 
-// median answers the median over the rounds of one server, NaN without any.
+// median returns the median over the rounds of one server, NaN without any.
 func (m metric) median(o *Outcome, server string) float64 {
 	if c := o.Cell(server); c != nil {
 		return stats.Median(c.Values(m.of))
@@ -40,7 +40,7 @@ func (m metric) median(o *Outcome, server string) float64 {
 	return math.NaN()
 }
 
-// bestPeer answers the peer with the best median, "" when there is none.
+// bestPeer returns the peer with the best median, "" when there is none.
 func (m metric) bestPeer(o *Outcome, among func(lab.Spec) bool) (best string) {
 	value := math.NaN()
 	for _, spec := range lab.Specs() {

@@ -21,10 +21,10 @@ type Target struct {
 	Where  string  // the scenario, or the worst one
 }
 
-// Measured tells whether there is a value.
+// Measured reports whether there is a value.
 func (t *Target) Measured() bool { return !math.IsNaN(t.Value) }
 
-// Holds tells whether the target is met.
+// Holds reports whether the target is met.
 func (t *Target) Holds() bool {
 	if t.Least {
 		return t.Value >= t.Limit
@@ -32,7 +32,7 @@ func (t *Target) Holds() bool {
 	return t.Value <= t.Limit
 }
 
-// Close tells whether the value is so near its limit that another run may say the opposite.
+// Close reports whether the value is so near its limit that another run may say the opposite.
 func (t *Target) Close() bool { return stats.Tie(t.Value / t.Limit) }
 
 // judge collects targets for one weir.
@@ -64,7 +64,7 @@ func (j *judge) add(t Target) {
 	j.all = append(j.all, t)
 }
 
-// ratios answers weir's ratios to another server in the scenarios of some groups.
+// ratios returns weir's ratios to another server in the scenarios of some groups.
 func (j *judge) ratios(m metric, to func(*Outcome) string, groups ...Group) (ratios []float64, names []string) {
 	for i := range j.outcomes {
 		o := &j.outcomes[i]
@@ -98,7 +98,8 @@ func (j *judge) cpu() {
 		Claim: "raw echo, CPU per message: geometric mean against " + bare, Limit: 1.05,
 		Value: stats.GeometricMean(c), Where: fmt.Sprintf("%d scenarios", len(c)),
 	})
-	j.worst("CPU per message: the worst scenario against the best Go peer", cpuMetric, 1.05, Raw, Paced, Framed, Crowd, Unpinned)
+	j.worst("CPU per message: the worst scenario against the best Go peer", cpuMetric, 1.05, Raw, Paced, Framed, Crowd,
+		Unpinned)
 	j.worst("churn: CPU per connection against the best Go peer", cpuMetric, 0.95, Churning)
 	j.worst("proxy: CPU per message against the best Go peer", cpuMetric, 1, Proxying)
 }
@@ -115,8 +116,10 @@ func (j *judge) worst(claim string, m metric, limit float64, groups ...Group) {
 }
 
 func (j *judge) frames() {
-	plain := Target{Claim: "frames of 64 B, one at a time: CPU per message against weir's own raw echo", Limit: 1.10, Value: math.NaN()}
-	deep := Target{Claim: "frames, 16 at a time: CPU per message against the best peer's hand-written framing", Limit: 0.90, Value: math.NaN()}
+	plain := Target{Claim: "frames of 64 B, one at a time: CPU per message against weir's own raw echo", Limit: 1.10,
+		Value: math.NaN()}
+	deep := Target{Claim: "frames, 16 at a time: CPU per message against the best peer's hand-written framing",
+		Limit: 0.90, Value: math.NaN()}
 	for i := range j.outcomes {
 		o := &j.outcomes[i]
 		if o.Scenario.Group != Framed {

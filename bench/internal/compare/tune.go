@@ -14,8 +14,8 @@ import (
 // tuningScenarios are those by which GOMAXPROCS is chosen: a busy server, and one that often has nothing to do.
 const tuningScenarios = "echo-64c-64B-d1,open-64c-20k"
 
-// Tune finds out with which GOMAXPROCS, 1 or 2, each Go server that shares one processor needs the least CPU time, and uses
-// that from then on. It answers the choice.
+// Tune finds out with which GOMAXPROCS, 1 or 2, each Go server that shares one processor needs the least CPU time, and
+// uses that from then on. It returns the choice.
 func (r *Runner) Tune(ctx context.Context) (map[string]int, error) {
 	var specs []lab.Spec
 	for _, spec := range lab.Specs() {

@@ -13,10 +13,10 @@ const (
 	MaxPayloadBytes = 1 << 20
 )
 
-// ErrTooLong answers a length field above MaxPayloadBytes.
+// ErrTooLong is the error of a length field above MaxPayloadBytes.
 var ErrTooLong = errors.New("frame: payload too long")
 
-// Length answers the length of the payload of the frame that in begins with, and whether all of that frame is there.
+// Length returns the length of the payload of the frame that in begins with, and whether all of that frame is there.
 func Length(in []byte) (payload int, whole bool, err error) {
 	if len(in) < HeaderBytes {
 		return 0, false, nil
@@ -34,9 +34,9 @@ func Append(dst, payload []byte) []byte {
 	return append(dst, payload...)
 }
 
-// AppendReplies decodes the whole frames at the front of in and appends a frame with the same payload to dst for each. It
-// answers how many bytes of in it took. It is the application of the frames mode, for peers that see their input as one
-// slice.
+// AppendReplies decodes the whole frames at the front of in and appends a frame with the same payload to dst for each.
+// It returns how many bytes of in it took. It is the application of the frames mode, for peers that see their input as
+// one slice.
 func AppendReplies(dst, in []byte) (out []byte, taken int, err error) {
 	for {
 		n, whole, err := Length(in[taken:])

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package lab builds, starts and stops servers and load generators as processes of their own, each on the processors that
-// it was given.
+// Package lab builds, starts and stops servers and load generators as processes of their own, each on the processors
+// that it was given.
 package lab
 
 import (
@@ -23,7 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNoAnswer answers a process that ends, or says nothing for too long, when it should answer.
+// ErrNoAnswer is the error of a process that ends, or says nothing for too long, when it should answer.
 var ErrNoAnswer = errors.New("lab: no answer")
 
 const (
@@ -59,8 +59,8 @@ func Build(ctx context.Context, root, dir string) error {
 	return nil
 }
 
-// Process is a running program that answers lines on its standard output and ends with its standard input. It belongs to
-// one goroutine.
+// Process is a running program that answers lines on its standard output and ends with its standard input. It belongs
+// to one goroutine.
 type Process struct {
 	name  string
 	cmd   *exec.Cmd
@@ -129,7 +129,7 @@ func (p *Process) Say(line string) error {
 	return nil
 }
 
-// Line answers the next line of the process.
+// Line returns the next line of the process.
 func (p *Process) Line() (string, error) {
 	timeout := time.NewTimer(answerTimeout)
 	defer timeout.Stop()

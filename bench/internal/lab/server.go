@@ -27,8 +27,10 @@ type Spec struct {
 // Specs are all servers of the comparison: weir, its peers, and what the machine allows.
 func Specs() []Spec {
 	return []Spec{
-		{Name: "weir-uring", Program: "weir", Args: []string{"-transport", "uring"}, Go: true, Loop: true, Proxy: true, Weir: true},
-		{Name: "weir-epoll", Program: "weir", Args: []string{"-transport", "epoll"}, Go: true, Loop: true, Proxy: true, Weir: true},
+		{Name: "weir-uring", Program: "weir", Args: []string{"-transport", "uring"}, Go: true, Loop: true, Proxy: true,
+			Weir: true},
+		{Name: "weir-epoll", Program: "weir", Args: []string{"-transport", "epoll"}, Go: true, Loop: true, Proxy: true,
+			Weir: true},
 		{Name: "gnet", Program: "gnet", Go: true, Peer: true, Loop: true},
 		{Name: "netpoll", Program: "netpoll", Go: true, Peer: true, Loop: true},
 		{Name: "nbio", Program: "nbio", Go: true, Peer: true, Loop: true},
@@ -71,7 +73,8 @@ func StartServer(dir string, spec Spec, at Setting) (*Server, error) {
 			procs++
 		}
 	}
-	p, err := Start(spec.Name, at.CPU, []string{"GOMAXPROCS=" + strconv.Itoa(procs)}, filepath.Join(dir, spec.Program), args...)
+	p, err := Start(spec.Name, at.CPU, []string{"GOMAXPROCS=" + strconv.Itoa(procs)}, filepath.Join(dir, spec.Program),
+		args...)
 	if err != nil {
 		return nil, err
 	}

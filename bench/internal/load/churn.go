@@ -26,8 +26,8 @@ func (w *churn) begin(now time.Duration) {
 	}
 }
 
-// again gives a slot a new connection. On loopback the handshake is over when connect returns, so the message can nearly
-// always be sent at once; else epoll tells when.
+// again gives a slot a new connection. On loopback the handshake is over when connect returns, so the message can
+// nearly always be sent at once; else epoll tells when.
 func (w *churn) again(c *conn, now time.Duration) {
 	fd, err := w.startConnecting()
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// ErrConfig answers a Config that cannot work.
+// ErrConfig is the error of a Config that cannot work.
 var ErrConfig = errors.New("load: bad configuration")
 
 // The kinds of load.
@@ -45,7 +45,7 @@ type Config struct {
 	ServerPID int  // whose CPU time is read at both ends of a window; zero: nobody's
 }
 
-// validate answers where to connect.
+// validate returns where to connect.
 func (c *Config) validate() (netip.AddrPort, error) {
 	if c.Pipeline == 0 {
 		c.Pipeline = 1

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package load is a load generator for echo servers: one thread, one epoll, raw system calls, no allocation while it runs.
-// It checks every byte that comes back.
+// Package load is a load generator for echo servers: one thread, one epoll, raw system calls, no allocation while it
+// runs. It checks every byte that comes back.
 package load
 
 import (
@@ -57,7 +57,7 @@ type workload interface {
 	received(c *conn, n int, now time.Duration)
 	// failed is told that c is closed.
 	failed(c *conn)
-	// owed tells how many messages have been due and not been answered.
+	// owed says how many messages have been due and not been answered.
 	owed() int64
 }
 
@@ -87,7 +87,7 @@ type Engine struct {
 	idle                 time.Duration
 }
 
-// New connects. Close what it answers.
+// New connects. Close what it returns.
 func New(cfg Config) (*Engine, error) {
 	to, err := cfg.validate()
 	if err != nil {
@@ -227,7 +227,7 @@ func (e *Engine) runUntil(end time.Duration) {
 	}
 }
 
-// poll handles what has happened and answers the time.
+// poll handles what has happened and returns the time.
 func (e *Engine) poll() (now time.Duration) {
 	n := e.wait()
 	now = e.now()
@@ -258,7 +258,7 @@ func (e *Engine) busy(now time.Duration) {
 	}
 }
 
-// wait answers the number of events.
+// wait returns the number of events.
 func (e *Engine) wait() int {
 	if e.cfg.Spin {
 		n, errno := rawsys.EpollPoll(e.epoll, e.events)
@@ -274,7 +274,7 @@ func (e *Engine) wait() int {
 	return n
 }
 
-// sleep answers for how many milliseconds epoll may wait: an open loop cannot sleep while it has to send every few µs.
+// sleep returns for how many milliseconds epoll may wait: an open loop cannot sleep while it has to send every few µs.
 func (e *Engine) sleep() int {
 	if e.cfg.Kind == Open && !e.stopping {
 		return 0
@@ -310,7 +310,7 @@ func (e *Engine) receive(c *conn) {
 	e.work.received(c, n, now)
 }
 
-// completed answers how many messages n more bytes complete.
+// completed returns how many messages n more bytes complete.
 func (e *Engine) completed(c *conn, n int) int {
 	c.partial += n
 	if c.partial < e.pattern.messageBytes {

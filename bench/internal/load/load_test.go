@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// serve runs handle for each connection until the test ends, and answers the address.
+// serve runs handle for each connection until the test ends, and returns the address.
 func serve(t *testing.T, handle func(net.Conn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -128,7 +128,8 @@ func TestAnotherConnectionsBytesAreNoticed(t *testing.T) {
 }
 
 func TestAServerThatClosesIsAnError(t *testing.T) {
-	r := slice(t, Config{Address: serve(t, func(c net.Conn) { _, _ = c.Read(make([]byte, 1)) }), Kind: Closed, Conns: 2, SizeBytes: 64})
+	r := slice(t, Config{Address: serve(t, func(c net.Conn) { _, _ = c.Read(make([]byte, 1)) }), Kind: Closed, Conns: 2,
+		SizeBytes: 64})
 	assert.EqualValues(t, 2, r.Errors)
 	assert.NotEmpty(t, r.Error)
 }

@@ -19,7 +19,7 @@ func (w *open) begin(now time.Duration) {
 	}
 }
 
-// dueAt answers when the i-th message is due.
+// dueAt returns when the i-th message is due.
 func (w *open) dueAt(i int64) time.Duration {
 	return w.begun + time.Duration(float64(i)/w.cfg.Rate*float64(time.Second))
 }

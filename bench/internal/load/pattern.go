@@ -49,10 +49,10 @@ func newPattern(sizeBytes int, framed bool) *pattern {
 
 func (p *pattern) cycleBytes() int { return p.messageBytes * p.messages }
 
-// start answers where the stream of the i-th connection begins.
+// start returns where the stream of the i-th connection begins.
 func (p *pattern) start(i int) int { return i % p.messages * p.messageBytes }
 
-// next answers the position n bytes behind at.
+// next returns the position n bytes behind at.
 func (p *pattern) next(at, n int) int {
 	at += n
 	for at >= p.cycleBytes() {

@@ -12,7 +12,7 @@ import (
 // connsPerSource is how many connections leave from one loopback address, well below the number of ephemeral ports.
 const connsPerSource = 10_000
 
-// connect answers a connected socket whose calls do not block. Connections leave from 127.0.0.1, .2, …
+// connect returns a connected socket whose calls do not block. Connections leave from 127.0.0.1, .2, …
 func connect(to netip.AddrPort, i int) (fd int, err error) {
 	fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

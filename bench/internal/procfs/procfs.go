@@ -15,10 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrFormat answers a file of /proc that does not look as expected.
+// ErrFormat is the error of a file of /proc that does not look as expected.
 var ErrFormat = errors.New("procfs: unexpected format")
 
-// CPUTime answers the CPU time that all threads of a process have used, to the nanosecond: its CPU-time clock, whose
+// CPUTime returns the CPU time that all threads of a process have used, to the nanosecond: its CPU-time clock, whose
 // identifier is made of the process's, see clock_getcpuclockid(3).
 func CPUTime(pid int) (time.Duration, error) {
 	const clockSched = 2 // CPUCLOCK_SCHED in the kernel's posix-timers.h
@@ -29,7 +29,7 @@ func CPUTime(pid int) (time.Duration, error) {
 	return time.Duration(ts.Nano()), nil
 }
 
-// RSSBytes answers how much memory of a process is resident.
+// RSSBytes returns how much memory of a process is resident.
 func RSSBytes(pid int) (int64, error) {
 	kib, err := status(fmt.Sprintf("/proc/%d/status", pid), "VmRSS:")
 	return kib << 10, err
@@ -42,7 +42,7 @@ type Thread struct {
 	Switches int64 // context switches, voluntary ones and others
 }
 
-// Threads answers the threads that a process has now.
+// Threads returns the threads that a process has now.
 func Threads(pid int) ([]Thread, error) {
 	dirs, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
 	if err != nil {
@@ -92,7 +92,7 @@ func thread(dir string) (t Thread, err error) {
 	return t, nil
 }
 
-// status answers the number behind a key at the start of a line.
+// status returns the number behind a key at the start of a line.
 func status(file, key string) (int64, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -111,8 +111,8 @@ func status(file, key string) (int64, error) {
 // userHz is the unit of /proc/stat on every Linux that Go runs on, whatever CONFIG_HZ is.
 const userHz = 100
 
-// BusyTime answers how long the machine's processors were busy since it was started, in sum, time stolen by a hypervisor
-// included. It counts in steps of 10 ms.
+// BusyTime returns how long the machine's processors were busy since it was started, in sum, time stolen by a
+// hypervisor included. It counts in steps of 10 ms.
 func BusyTime() (time.Duration, error) {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package rawsys holds the system calls of the load generator's hot path. They do not tell Go's scheduler, which costs more
-// than some of them do; so none may block for long.
+// Package rawsys holds the system calls of the load generator's hot path. They do not tell Go's scheduler, which costs
+// more than some of them do; so none may block for long.
 package rawsys
 
 import (
@@ -14,7 +14,8 @@ import (
 // EpollPoll is epoll_wait(2) with a timeout of zero.
 func EpollPoll(epoll int, events []unix.EpollEvent) (int, syscall.Errno) {
 	// SAFETY: events is not empty, outlives the call, and the kernel writes at most len(events) of them.
-	n, _, errno := syscall.RawSyscall6(unix.SYS_EPOLL_WAIT, uintptr(epoll), uintptr(unsafe.Pointer(unsafe.SliceData(events))),
+	n, _, errno := syscall.RawSyscall6(unix.SYS_EPOLL_WAIT, uintptr(epoll),
+		uintptr(unsafe.Pointer(unsafe.SliceData(events))),
 		uintptr(len(events)), 0, 0, 0)
 	return int(n), errno
 }

@@ -1,5 +1,5 @@
-// Package serve is what the Go servers of the bench have in common: flags, the line that tells the address, profiles, the
-// end. A server ends when its standard input does, so none outlives whoever started it.
+// Package serve is what the Go servers of the bench have in common: flags, the line that tells the address, profiles,
+// the end. A server ends when its standard input does, so none outlives whoever started it.
 package serve
 
 import (
@@ -52,7 +52,8 @@ func (o *Options) FixAddress() error {
 	return l.Close()
 }
 
-// Ready prints the address, which tells whoever started the server that it serves, and returns when standard input ends.
+// Ready prints the address, which tells whoever started the server that it serves, and returns when standard input
+// ends.
 func (o *Options) Ready(address string) error {
 	stop, err := o.profile()
 	if err != nil {
@@ -63,7 +64,7 @@ func (o *Options) Ready(address string) error {
 	return firstError(err, stop())
 }
 
-// profile starts the CPU profile, if one was asked for, and answers what ends it.
+// profile starts the CPU profile, if one was asked for, and returns what ends it.
 func (o *Options) profile() (stop func() error, err error) {
 	var cpu *os.File
 	if o.CPUProfile != "" {

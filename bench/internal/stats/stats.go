@@ -6,11 +6,12 @@ import (
 	"slices"
 )
 
-// TieBelow is how far from 1 a ratio has to be before it says anything: smaller differences come and go between runs on one
-// machine.
+// TieBelow is how far from 1 a ratio has to be before it says anything: smaller differences come and go between runs on
+// one machine.
 const TieBelow = 0.05
 
-// Summary tells where a sample lies: its median, and its spread as the smallest and the largest value and the quartiles.
+// Summary tells where a sample lies: its median, and its spread as the smallest and the largest value and the
+// quartiles.
 type Summary struct {
 	Median, Min, Max, Q1, Q3 float64
 	N                        int
@@ -42,7 +43,8 @@ func quantile(sorted []float64, q float64) float64 {
 	return sorted[low] + (at-float64(low))*(sorted[low+1]-sorted[low])
 }
 
-// Ratios answers a[i]/b[i], as long as both have one. Rounds are compared one by one because the machine's speed drifts.
+// Ratios returns a[i]/b[i], as long as both have one. Rounds are compared one by one because the machine's speed
+// drifts.
 func Ratios(a, b []float64) []float64 {
 	n := min(len(a), len(b))
 	r := make([]float64, n)
@@ -69,5 +71,5 @@ func GeometricMean(xs []float64) float64 {
 	return math.Exp(sum / float64(n))
 }
 
-// Tie tells whether a ratio is too close to 1 to mean anything.
+// Tie reports whether a ratio is too close to 1 to mean anything.
 func Tie(ratio float64) bool { return math.Abs(ratio-1) < TieBelow }

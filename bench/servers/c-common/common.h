@@ -125,7 +125,7 @@ static inline void bytes_free(struct bytes *b) {
 }
 
 // append_replies decodes the whole frames at the front of in, appends a frame with the same payload to out for each, and
-// answers how many bytes of in it took, or -1 for a frame that is too long.
+// returns how many bytes of in it took, or -1 for a frame that is too long.
 static inline long append_replies(struct bytes *out, const char *in, size_t len) {
 	size_t taken = 0;
 	while (len - taken >= header_bytes) {

@@ -45,7 +45,7 @@ static void accept_all(struct loop *l) {
 	}
 }
 
-// send_or_keep answers 0 when the connection has failed.
+// send_or_keep returns 0 when the connection has failed.
 static int send_or_keep(struct loop *l, struct connection *c, const char *p, size_t n) {
 	ssize_t sent = send(c->fd, p, n, MSG_NOSIGNAL);
 	if (sent < 0) {

@@ -1,5 +1,5 @@
-// Gnet is the server on github.com/panjf2000/gnet/v2, in its default mode (level triggered, 64 KiB read buffer). Build it
-// with -tags poll_opt, as gnet's own benchmarks do.
+// Gnet is the server on github.com/panjf2000/gnet/v2, in its default mode (level triggered, 64 KiB read buffer). Build
+// it with -tags poll_opt, as gnet's own benchmarks do.
 package main
 
 import (

@@ -113,7 +113,7 @@ func frames(c net.Conn) {
 	}
 }
 
-// another tells whether the next frame can be read without waiting.
+// another reports whether the next frame can be read without waiting.
 func another(r *bufio.Reader) bool {
 	b, _ := r.Peek(r.Buffered())
 	_, whole, err := frame.Length(b)

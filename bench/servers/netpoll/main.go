@@ -62,7 +62,7 @@ func echo(_ context.Context, c netpoll.Connection) error {
 	return w.Flush()
 }
 
-// frames answers the whole frames that are there and waits for the rest of one that has begun, as netpoll's
+// frames returns the whole frames that are there and waits for the rest of one that has begun, as netpoll's
 // documentation does it: a handler may block.
 func frames(_ context.Context, c netpoll.Connection) error {
 	r, w := c.Reader(), c.Writer()

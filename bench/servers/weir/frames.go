@@ -9,7 +9,7 @@ import (
 	"github.com/weirnet/weir/pipeline"
 )
 
-// newDecoder answers weir's own framer for the frames of the bench: it fires the payload of each.
+// newDecoder returns weir's own framer for the frames of the bench: it fires the payload of each.
 func newDecoder() (*codec.Framer, error) {
 	return codec.NewLengthField(codec.LengthFieldConfig{
 		Width: frame.HeaderBytes, Strip: frame.HeaderBytes, MaxBytes: frame.HeaderBytes + frame.MaxPayloadBytes,

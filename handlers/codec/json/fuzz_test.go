@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// theirs answers the objects and arrays that encoding/json's Decoder finds at the front of in, the elements of the arrays
-// when that is wanted, and whether they are all there is.
+// theirs returns the objects and arrays that encoding/json's Decoder finds at the front of in, the elements of the
+// arrays when that is wanted, and whether they are all there is.
 func theirs(in []byte, elements bool) (texts []string, all bool) {
 	for dec := json.NewDecoder(bytes.NewReader(in)); ; {
 		var text json.RawMessage
@@ -35,12 +35,13 @@ func theirs(in []byte, elements bool) (texts []string, all bool) {
 	}
 }
 
-// FuzzTexts checks that texts do not depend on how their bytes arrive, and that they are those that encoding/json finds,
-// as far as it takes what there is.
+// FuzzTexts checks that texts do not depend on how their bytes arrive, and that they are those that encoding/json
+// finds, as far as it takes what there is.
 func FuzzTexts(f *testing.F) {
 	for _, s := range []string{
 		`{"name":"Jo\"hn"} [1,{"a":"]}\\"}]`, "[1, \"a,]\" ,{\"b\":[]},true ,-1.5e+7\r\n]{}", `[[[[[[[[[[]]]]]]]]]]`,
-		`[123456789012,1234567890123,"12345678901"]`, `[1,]`, `{"a":`, `[`, ` `, `{]`, `}`, `"a"`, `[1`, `[1 `, `{"\`, "{}\xff",
+		`[123456789012,1234567890123,"12345678901"]`, `[1,]`, `{"a":`, `[`, ` `, `{]`, `}`, `"a"`, `[1`, `[1 `, `{"\`,
+		"{}\xff",
 	} {
 		f.Add([]byte(s), []byte{1}, false)
 		f.Add([]byte(s), []byte{3, 1, 5}, true)

@@ -17,9 +17,9 @@ type Config struct {
 	Elements bool
 }
 
-// New answers a handler whose frames are objects and arrays, without white space around them. A frame that is too long is
-// reported and skipped; anything but an object or array at the top ends the stream. Brackets are counted, not matched: a
-// frame that is no JSON is for its parser to refuse.
+// New returns a handler whose frames are objects and arrays, without white space around them. A frame that is too long
+// is reported and skipped; anything but an object or array at the top ends the stream. Brackets are counted, not
+// matched: a frame that is no JSON is for its parser to refuse.
 func New(cfg Config) (*codec.Framer, error) {
 	s, err := Split(cfg)
 	if err != nil {
@@ -180,7 +180,7 @@ func (s *splitter) scan(in []byte) int {
 	return -1
 }
 
-// frame answers the frame that ends at end.
+// frame returns the frame that ends at end.
 func (s *splitter) frame(end int) (codec.Span, int, error) {
 	skipped := s.skipping
 	s.ended()

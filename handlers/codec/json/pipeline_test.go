@@ -42,8 +42,8 @@ func (a *app) ErrorCaught(ctx *pipeline.Context, err error) error {
 	return nil
 }
 
-// outcome feeds in through a pipeline, in pieces whose lengths splits gives, cyclically (0 counts as 1), and answers frames
-// and errors in order.
+// outcome feeds in through a pipeline, in pieces whose lengths splits gives, cyclically (0 counts as 1), and returns
+// frames and errors in order.
 func outcome(t testing.TB, cfg Config, in string, splits []byte, pauses bool) []string {
 	f, err := New(cfg)
 	require.NoError(t, err)
@@ -148,12 +148,15 @@ func TestATextOfTheMaximumPassesAndOneByteMoreDoesNot(t *testing.T) {
 	}{
 		{"an object", Config{}, " ", func(n int) string { return `{"a":"` + x(n-8) + `"}` }, ""},
 		{"an array", Config{}, "", func(n int) string { return "[" + nines(n-2) + "]" }, ""},
-		{"nested", Config{}, "", func(n int) string { return strings.Repeat("[", n/2) + nines(n%2) + strings.Repeat("]", n/2) }, ""},
+		{"nested", Config{}, "", func(n int) string {
+			return strings.Repeat("[", n/2) + nines(n%2) + strings.Repeat("]", n/2)
+		}, ""},
 		{"with an escape at its end", Config{}, "", func(n int) string { return `["` + x(n-6) + `\""]` }, ""},
 		{"an element that is a number", Config{Elements: true}, "[0,", nines, ","},
 		{"one with space behind it", Config{Elements: true}, "[0, ", nines, " ,"},
 		{"an element that is a string", Config{Elements: true}, "[0,", func(n int) string { return `"` + x(n-2) + `"` }, ","},
-		{"an element that is an object", Config{Elements: true}, "[0,", func(n int) string { return `{"":` + nines(n-5) + `}` }, ","},
+		{"an element that is an object", Config{Elements: true}, "[0,",
+			func(n int) string { return `{"":` + nines(n-5) + `}` }, ","},
 	} {
 		c.cfg.MaxBytes = most
 		for n := most - 1; n <= most+2; n++ {
