@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// AppendTo appends the header to dst. An error wraps ErrEncode and tells what does not go: TLVs, Unix sockets and UDP in
-// version 1, addresses of another family than the Protocol's, or more than the format has room for; dst is then answered
-// as it was.
+// AppendTo appends the header to dst. An error wraps ErrEncode and tells what does not go: TLVs, Unix sockets and UDP
+// in version 1, addresses of another family than the Protocol's, or more than the format has room for; dst is then
+// returned as it was.
 func (h *Header) AppendTo(dst []byte) ([]byte, error) {
 	if err := h.check(); err != nil {
 		return dst, err

@@ -31,27 +31,27 @@ const (
 
 // DecoderConfig says whom to believe. It has to trust somebody.
 type DecoderConfig struct {
-	// Trusted are the networks of the proxies. The Decoder keeps the slice: leave it alone. IPv4 inside of IPv6 is to be
-	// written as IPv4; peers that come as such are the IPv4 ones.
+	// Trusted are the networks of the proxies. The Decoder keeps the slice: leave it alone. IPv4 inside of IPv6 is to
+	// be written as IPv4; peers that come as such are the IPv4 ones.
 	Trusted []netip.Prefix
 	// TrustUnix trusts every peer on a Unix socket: who may connect is the file system's business.
 	TrustUnix bool
 	// PassUntrusted serves other peers as direct clients, whose bytes pass as they are. Otherwise they are turned away.
 	PassUntrusted bool
-	// Optional lets trusted peers come without a header: what does not begin like one passes as it is. A client that such a
-	// proxy lets through untouched can then send one of its own, so it is for the time of a migration.
+	// Optional lets trusted peers come without a header: what does not begin like one passes as it is. A client that
+	// such a proxy lets through untouched can then send one of its own, so it is for the time of a migration.
 	Optional bool
 	// MaxBytes bounds the body of a version 2 header, addresses and TLVs. Zero means DefaultMaxBytes.
 	MaxBytes int
-	// Timeout is how long the whole header may take, from the connection on; time during which reading is paused does not
-	// count fully. Zero means DefaultTimeout.
+	// Timeout is how long the whole header may take, from the connection on; time during which reading is paused does
+	// not count fully. Zero means DefaultTimeout.
 	Timeout time.Duration
 }
 
-// Decoder takes the header off an accepted connection. A peer that is not trusted is aborted before anything is read, and
-// handlers behind never hear of the channel. A bad header is reported to the error handlers and aborts the channel. A peer
-// that closes without a byte (a health check, often) is no error. It belongs to its channel's loop and stands in one
-// pipeline.
+// Decoder takes the header off an accepted connection. A peer that is not trusted is aborted before anything is read,
+// and handlers behind never hear of the channel. A bad header is reported to the error handlers and aborts the channel.
+// A peer that closes without a byte (a health check, often) is no error. It belongs to its channel's loop and stands in
+// one pipeline.
 type Decoder struct {
 	cfg   DecoderConfig
 	timer pipeline.Timer
@@ -86,7 +86,7 @@ var (
 	_ pipeline.RemovedHandler    = (*Decoder)(nil)
 )
 
-// NewDecoder answers a handler for one accepted channel.
+// NewDecoder returns a handler for one accepted channel.
 func NewDecoder(cfg DecoderConfig) (*Decoder, error) {
 	if len(cfg.Trusted) == 0 && !cfg.TrustUnix {
 		return nil, fmt.Errorf("%w: nobody is trusted", ErrConfig)
@@ -124,7 +124,7 @@ func (d *Decoder) ChannelActive(ctx *pipeline.Context) error {
 		d.silent = true
 		return nil
 	case passing:
-		d.leave(ctx)
+		d.removeSelf(ctx)
 	}
 	ctx.FireActive()
 	return nil
@@ -269,12 +269,12 @@ func (d *Decoder) parse(ctx *pipeline.Context, b *buffer.Buf) {
 // pass hands on what is held, once that is allowed, and leaves.
 func (d *Decoder) pass(ctx *pipeline.Context) {
 	if d.state == passing && !d.busy && ctx.Reading() && ctx.Open() {
-		d.leave(ctx)
+		d.removeSelf(ctx)
 	}
 }
 
-// leave takes the Decoder out; HandlerRemoved hands on what is held.
-func (d *Decoder) leave(ctx *pipeline.Context) {
+// removeSelf takes the Decoder out; HandlerRemoved hands on what is held.
+func (d *Decoder) removeSelf(ctx *pipeline.Context) {
 	if _, err := ctx.Pipeline().Remove(ctx.Name()); err != nil {
 		ctx.FireError(err)
 	}

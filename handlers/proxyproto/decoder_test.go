@@ -169,9 +169,12 @@ func TestAnUntrustedPeersHeaderIsItsOwnBytes(t *testing.T) {
 }
 
 func TestWhoIsTrusted(t *testing.T) {
-	cfg := proxyproto.DecoderConfig{Trusted: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("fe80::/10")}}
+	cfg := proxyproto.DecoderConfig{Trusted: []netip.Prefix{
+		netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("fe80::/10"),
+	}}
 	for peer, trusted := range map[string]bool{
-		"192.0.2.9:1": true, "[::ffff:192.0.2.9]:1": true, "192.0.3.1:1": false, "[fe80::1%lo]:1": true, "[::1]:1": false,
+		"192.0.2.9:1": true, "[::ffff:192.0.2.9]:1": true, "192.0.3.1:1": false,
+		"[fe80::1%lo]:1": true, "[::1]:1": false,
 	} {
 		ch := pipelinetest.NewConfig(t, pipelinetest.Config{RemoteAddr: netip.MustParseAddrPort(peer)}, decoder(t, cfg))
 		assert.Equal(t, trusted, ch.Open(), peer)
@@ -311,7 +314,8 @@ func (torrent) ChannelRead(ctx *pipeline.Context, msg any) error {
 
 func TestWhatIsHeldWhileReadingIsPausedIsBounded(t *testing.T) {
 	a := &app{onHeader: func(ctx *pipeline.Context) { ctx.Pause() }}
-	ch := pipelinetest.New(t, torrent{}, pipelinetest.Named("proxy", decoder(t, proxyproto.DecoderConfig{})), pipelinetest.Named("app", a))
+	d := decoder(t, proxyproto.DecoderConfig{})
+	ch := pipelinetest.New(t, torrent{}, pipelinetest.Named("proxy", d), pipelinetest.Named("app", a))
 	ch.WriteInbound(line4 + strings.Repeat("x", 600<<10))
 	assert.True(t, ch.Closed())
 	assert.ErrorIs(t, ch.TakeError(), proxyproto.ErrOverrun)

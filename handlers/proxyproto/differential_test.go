@@ -35,7 +35,8 @@ func differential(t testing.TB, in []byte, h *proxyproto.Header, n int, err erro
 	}
 	assert.Equal(t, byte(h.Protocol), byte(theirs.TransportProtocol), "%q", in)
 	if from, to, ok := theirs.UnixAddrs(); ok {
-		assert.True(t, from.Name == h.SourcePath || from.Name == "" || from.Name[0] == '@' || from.Name[0] == 0, "%q", in)
+		assert.True(t, from.Name == h.SourcePath ||
+			from.Name == "" || from.Name[0] == '@' || from.Name[0] == 0, "%q", in)
 		assert.True(t, to.Name == h.DestinationPath || to.Name == "" || to.Name[0] == '@' || to.Name[0] == 0, "%q", in)
 	} else {
 		assert.Equal(t, unmap(h.Source), addrPort(theirs.SourceAddr), "%q", in)

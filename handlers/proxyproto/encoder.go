@@ -14,7 +14,7 @@ var (
 	_ pipeline.ActiveHandler = (*Encoder)(nil)
 )
 
-// NewEncoder answers an Encoder of h, which it does not keep.
+// NewEncoder returns an Encoder of h, which it does not keep.
 func NewEncoder(h *Header) (*Encoder, error) {
 	wire, err := h.AppendTo(nil)
 	if err != nil {

@@ -8,19 +8,19 @@ import (
 
 // What callers branch on.
 var (
-	// ErrConfig answers a configuration that makes no sense.
+	// ErrConfig is returned for a configuration that makes no sense.
 	ErrConfig = errors.New("proxyproto: bad configuration")
-	// ErrShort answers Parse for bytes that may become a header. It is not a failure.
+	// ErrShort is what Parse returns for bytes that may become a header. It is not a failure.
 	ErrShort = errors.New("proxyproto: header is incomplete")
-	// ErrNoHeader answers Parse for bytes that begin differently from a header.
+	// ErrNoHeader is what Parse returns for bytes that begin differently from a header.
 	ErrNoHeader = errors.New("proxyproto: not a PROXY header")
 	// ErrBadHeader is in the chain of errors about headers that break the rules.
 	ErrBadHeader = errors.New("proxyproto: bad header")
-	// ErrTooLong answers headers that are longer than allowed; ErrBadHeader is in its chain.
+	// ErrTooLong is returned for headers that are longer than allowed; ErrBadHeader is in its chain.
 	ErrTooLong = fmt.Errorf("%w: too long", ErrBadHeader)
-	// ErrChecksum answers headers whose CRC32C is wrong; ErrBadHeader is in its chain.
+	// ErrChecksum is returned for headers whose CRC32C is wrong; ErrBadHeader is in its chain.
 	ErrChecksum = fmt.Errorf("%w: wrong checksum", ErrBadHeader)
-	// ErrEncode answers a Header that cannot be written.
+	// ErrEncode is returned for a Header that cannot be written.
 	ErrEncode = errors.New("proxyproto: cannot encode")
 )
 
@@ -37,7 +37,7 @@ const (
 	UnixDatagram Protocol = 0x32 // a Unix datagram socket
 )
 
-// String answers the name, "TCP4" for example.
+// String returns the name, "TCP4" for example.
 func (p Protocol) String() string {
 	switch p {
 	case Unspecified:
@@ -73,13 +73,13 @@ func (p Protocol) addressBytes() int {
 
 func (p Protocol) known() bool { return p == Unspecified || p.addressBytes() > 0 }
 
-// Header is who is at the other end of a proxied connection. One that was parsed holds nothing of the bytes it was parsed
-// from; nobody changes it any more, so that any goroutine may read it.
+// Header is who is at the other end of a proxied connection. One that was parsed holds nothing of the bytes it was
+// parsed from; nobody changes it any more, so that any goroutine may read it.
 type Header struct {
 	// Version is 1 or 2.
 	Version int
-	// Local: the proxy speaks for itself, to check whether the server is well; the connection's own addresses count, and
-	// the rest is zero. Version 1 cannot tell.
+	// Local: the proxy speaks for itself, to check whether the server is well; the connection's own addresses count,
+	// and the rest is zero. Version 1 cannot tell.
 	Local    bool
 	Protocol Protocol
 
@@ -92,8 +92,8 @@ type Header struct {
 	TLVs []TLV // of version 2, in their order
 }
 
-// FromAddrs answers a Header of version 1 or 2 for a TCP connection from source to destination. IPv4 addresses inside of
-// IPv6 count as IPv4; addresses of two families are written as IPv6. Zero addresses give an unspecified Protocol.
+// FromAddrs returns a Header of version 1 or 2 for a TCP connection from source to destination. IPv4 addresses inside
+// of IPv6 count as IPv4; addresses of two families are written as IPv6. Zero addresses give an unspecified Protocol.
 func FromAddrs(version int, source, destination netip.AddrPort) *Header {
 	h := &Header{Version: version}
 	if !source.IsValid() || !destination.IsValid() {
@@ -109,10 +109,10 @@ func FromAddrs(version int, source, destination netip.AddrPort) *Header {
 	return h
 }
 
-// TLV answers the value of the first TLV of that type.
+// TLV returns the value of the first TLV of that type.
 func (h *Header) TLV(t Type) (value []byte, ok bool) { return find(h.TLVs, t) }
 
-// SSL answers what the proxy says about the client's TLS connection; false where it says nothing.
+// SSL returns what the proxy says about the client's TLS connection; false where it says nothing.
 func (h *Header) SSL() (SSL, bool, error) {
 	value, ok := h.TLV(TypeSSL)
 	if !ok {

@@ -15,8 +15,9 @@ import (
 	"github.com/weirnet/weir/pipeline/pipelinetest"
 )
 
-// nettyIDs are the cases that this package answers for.
-const nettyIDs = "netty-096 netty-097 netty-098 netty-099 netty-100 netty-107 netty-108 netty-109 netty-110 netty-111 netty-113 " +
+// nettyIDs are the cases that this package is responsible for.
+const nettyIDs = "netty-096 netty-097 netty-098 netty-099 netty-100 netty-107 netty-108 netty-109 netty-110 " +
+	"netty-111 netty-113 " +
 	"netty-115 netty-117 netty-118 netty-123 netty-124 netty-128 netty-129 netty-131 netty-132 netty-134 netty-135"
 
 // nettyDeviations says what is otherwise than the case says, and why.
@@ -72,7 +73,8 @@ var nettyEncodes = []struct {
 }
 
 func header4(version int, tlvs ...proxyproto.TLV) *proxyproto.Header {
-	h := proxyproto.FromAddrs(version, netip.MustParseAddrPort("192.168.0.1:56324"), netip.MustParseAddrPort("192.168.0.11:443"))
+	h := proxyproto.FromAddrs(version,
+		netip.MustParseAddrPort("192.168.0.1:56324"), netip.MustParseAddrPort("192.168.0.11:443"))
 	h.TLVs = tlvs
 	return h
 }
@@ -247,7 +249,8 @@ func TestTheChecksumCoversEveryByte(t *testing.T) {
 		for bit := range 8 {
 			broken := append([]byte(nil), wire...)
 			broken[at] ^= 1 << bit
-			if h, _, err := proxyproto.Parse(broken, 0); err == nil && !h.Local && h.Protocol != proxyproto.Unspecified {
+			h, _, err := proxyproto.Parse(broken, 0)
+			if err == nil && !h.Local && h.Protocol != proxyproto.Unspecified {
 				// A flip that makes the checksum another TLV takes the check away; no format can help that.
 				_, still := h.TLV(proxyproto.TypeCRC32C)
 				assert.False(t, still, "byte %d bit %d", at, bit)
@@ -289,7 +292,10 @@ func TestWhatCannotBeEncoded(t *testing.T) {
 		assert.ErrorIs(t, err, proxyproto.ErrEncode, what)
 		assert.Equal(t, "x", string(out), what)
 	}
-	h := proxyproto.Header{Version: 2, Protocol: proxyproto.TCP4, Source: v4, Destination: v4, TLVs: []proxyproto.TLV{{Value: make([]byte, 65535-12-3)}}}
+	h := proxyproto.Header{
+		Version: 2, Protocol: proxyproto.TCP4, Source: v4, Destination: v4,
+		TLVs: []proxyproto.TLV{{Value: make([]byte, 65535-12-3)}},
+	}
 	wire, err := h.AppendTo(nil)
 	require.NoError(t, err)
 	assert.Len(t, wire, 16+65535)

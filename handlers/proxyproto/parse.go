@@ -14,7 +14,8 @@ const (
 
 	// MaxBytes1 is the longest header of version 1, CR LF included.
 	MaxBytes1 = 107
-	// DefaultMaxBytes bounds the body of a version 2 header, addresses and TLVs, where a configuration says nothing else.
+	// DefaultMaxBytes bounds the body of a version 2 header, addresses and TLVs, where a configuration says nothing
+	// else.
 	DefaultMaxBytes = 4096
 
 	maxBody   = 1<<16 - 1
@@ -22,7 +23,8 @@ const (
 	pathBytes = 108
 )
 
-// Detect answers the version of the header that in begins with, ErrShort for bytes that may become one, and ErrNoHeader.
+// Detect returns the version of the header that in begins with, ErrShort for bytes that may become one, and
+// ErrNoHeader.
 func Detect(in []byte) (version int, err error) {
 	switch {
 	case bytes.HasPrefix(in, []byte(signature2)):
@@ -36,9 +38,10 @@ func Detect(in []byte) (version int, err error) {
 	return 0, ErrNoHeader
 }
 
-// Parse answers the header that in begins with and how many bytes it took. maxBytes bounds the body of version 2; 0 means
-// DefaultMaxBytes. It borrows in until return, and the Header holds nothing of it. With ErrShort, n is how many bytes in
-// must have before asking again makes sense. Every other error is final: ErrNoHeader or one with ErrBadHeader in its chain.
+// Parse returns the header that in begins with and how many bytes it took. maxBytes bounds the body of version 2; 0
+// means DefaultMaxBytes. It borrows in until return, and the Header holds nothing of it. With ErrShort, n is how many
+// bytes in must have before asking again makes sense. Every other error is final: ErrNoHeader or one with ErrBadHeader
+// in its chain.
 func Parse(in []byte, maxBytes int) (h *Header, n int, err error) {
 	version, err := Detect(in)
 	switch {

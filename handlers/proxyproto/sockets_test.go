@@ -30,7 +30,7 @@ const patience = 30 * time.Second
 
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 
-// teller answers with what the header says, and then with what it receives.
+// teller replies with what the header says, and then with what it receives.
 type teller struct{}
 
 func (teller) ChannelEvent(ctx *pipeline.Context, event any) error {
@@ -45,9 +45,10 @@ func (teller) ChannelEvent(ctx *pipeline.Context, event any) error {
 
 func (teller) ChannelRead(ctx *pipeline.Context, msg any) error { return ctx.Write(msg) }
 
-// serve answers the address of a server of tellers.
+// serve returns the address of a server of tellers.
 func serve(t *testing.T, kind weir.Kind) string {
-	srv := &weir.Server{Transport: kind, Loops: 1, Logger: slog.New(slog.DiscardHandler), Init: func(p *pipeline.Pipeline) error {
+	logger := slog.New(slog.DiscardHandler)
+	srv := &weir.Server{Transport: kind, Loops: 1, Logger: logger, Init: func(p *pipeline.Pipeline) error {
 		d, err := proxyproto.NewDecoder(proxyproto.DecoderConfig{Trusted: loopback})
 		if err != nil {
 			return err
@@ -69,7 +70,7 @@ func eachTransport(t *testing.T, test func(t *testing.T, address string)) {
 	}
 }
 
-// ask sends the pieces, finishes sending and answers everything that comes back, and the address it asked from.
+// ask sends the pieces, finishes sending and returns everything that comes back, and the address it asked from.
 func ask(t *testing.T, address string, pieces ...string) (answer, from string) {
 	t.Helper()
 	c, err := net.DialTimeout("tcp", address, patience)
@@ -91,7 +92,8 @@ func TestOverRealSockets(t *testing.T) {
 		answer, _ := ask(t, address, line4+"hello")
 		assert.Equal(t, "1 TCP4 192.168.0.1:56324 \"\" false\nhello", answer)
 
-		h := header4(2, proxyproto.TLV{Type: proxyproto.TypeCRC32C}, proxyproto.TLV{Type: proxyproto.TypeUniqueID, Value: []byte("id")})
+		h := header4(2, proxyproto.TLV{Type: proxyproto.TypeCRC32C},
+			proxyproto.TLV{Type: proxyproto.TypeUniqueID, Value: []byte("id")})
 		wire, err := h.AppendTo(nil)
 		require.NoError(t, err)
 		large := strings.Repeat("x", 300<<10)
@@ -139,7 +141,7 @@ func TestHAProxy(t *testing.T) {
 	}
 }
 
-// runHAProxy answers the address of a haproxy before the server, for the time of the test.
+// runHAProxy returns the address of a haproxy before the server, for the time of the test.
 func runHAProxy(t *testing.T, program, server, options string) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -195,7 +197,8 @@ func TestPeersOnAUnixSocketAreTrustedOnlyWhenAsked(t *testing.T) {
 				srv := &weir.Server{
 					Transport: kind, Loops: 1, Logger: slog.New(slog.DiscardHandler),
 					Init: func(p *pipeline.Pipeline) error {
-						d, err := proxyproto.NewDecoder(proxyproto.DecoderConfig{Trusted: everybody, TrustUnix: trusted})
+						cfg := proxyproto.DecoderConfig{Trusted: everybody, TrustUnix: trusted}
+						d, err := proxyproto.NewDecoder(cfg)
 						if err != nil {
 							return err
 						}

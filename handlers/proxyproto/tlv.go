@@ -39,7 +39,7 @@ type SSL struct {
 	TLVs   []TLV
 }
 
-// TLV answers the value of the first TLV of that type.
+// TLV returns the value of the first TLV of that type.
 func (s *SSL) TLV(t Type) (value []byte, ok bool) { return find(s.TLVs, t) }
 
 const (
@@ -57,7 +57,7 @@ func find(tlvs []TLV, t Type) ([]byte, bool) {
 	return nil, false
 }
 
-// parseTLVs answers the TLVs that fill in. Their values alias it.
+// parseTLVs returns the TLVs that fill in. Their values alias it.
 func parseTLVs(in []byte) (tlvs []TLV, err error) {
 	for rest := in; len(rest) > 0; {
 		if len(rest) < tlvHeaderBytes {
@@ -84,8 +84,8 @@ func parseSSL(value []byte) (SSL, error) {
 	return SSL{Client: value[0], Verify: binary.BigEndian.Uint32(value[1:]), TLVs: tlvs}, nil
 }
 
-// verify checks the CRC32C in tlvs, where there is one. It is over the whole header, with zeros in its own place: head, the
-// part before the TLVs, and tail, the bytes of the TLVs.
+// verify checks the CRC32C in tlvs, where there is one. It is over the whole header, with zeros in its own place: head,
+// the part before the TLVs, and tail, the bytes of the TLVs.
 func verify(head, tail []byte, tlvs []TLV) error {
 	at, end := -1, 0
 	for i := range tlvs {
