@@ -52,9 +52,10 @@ func frameHandler(pool *offload.Pool) (any, error) {
 		})
 }
 
-// serveFrames answers a connection to a server of one loop that cuts into eight bytes and offloads to pool.
+// serveFrames returns a connection to a server of one loop that cuts into eight bytes and offloads to pool.
 func serveFrames(tb testing.TB, kind weir.Kind, pool *offload.Pool, handler func(*offload.Pool) (any, error)) net.Conn {
-	srv := &weir.Server{Transport: kind, Loops: 1, Logger: slog.New(slog.DiscardHandler), Init: func(p *pipeline.Pipeline) error {
+	logger := slog.New(slog.DiscardHandler)
+	srv := &weir.Server{Transport: kind, Loops: 1, Logger: logger, Init: func(p *pipeline.Pipeline) error {
 		frames, err := codec.NewFixedLength(codec.FixedLengthConfig{Bytes: 8})
 		if err != nil {
 			return err

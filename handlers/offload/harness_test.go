@@ -99,8 +99,10 @@ func newPool(t testing.TB, cfg offload.PoolConfig) *offload.Pool {
 	return p
 }
 
-// handler answers a handler of numbers.
-func handler(t testing.TB, p *offload.Pool, g *gates, r *results, maxInFlight int) *offload.Handler[*number, *number, int] {
+// handler returns a handler of numbers.
+func handler(
+	t testing.TB, p *offload.Pool, g *gates, r *results, maxInFlight int,
+) *offload.Handler[*number, *number, int] {
 	h, err := offload.New(p, offload.Config[*number, *number, int]{
 		Detach: (*number).Detach, Work: g.work, Done: r.done, MaxInFlight: maxInFlight,
 	})

@@ -34,9 +34,9 @@ func eachTransport(t *testing.T, test func(t *testing.T, kind weir.Kind)) {
 	}
 }
 
-// desk is a server of one loop that offloads lines and answers each with a line. What begins with "ping" is answered by the
-// loop itself.
-type desk struct {
+// lineServer is a server of one loop that offloads lines and replies to each with a line. What begins with "ping" is
+// replied to by the loop itself.
+type lineServer struct {
 	t           *testing.T
 	srv         *weir.Server
 	pool        *offload.Pool
@@ -45,11 +45,11 @@ type desk struct {
 
 	address string
 	mu      sync.Mutex
-	books   []*book // guarded by mu: of the connections, in the order they came
+	conns   []*serverConn // guarded by mu: of the connections, in the order they came
 }
 
 // open starts d.
-func (d *desk) open(kind weir.Kind) *desk {
+func (d *lineServer) open(kind weir.Kind) *lineServer {
 	if d.srv == nil {
 		d.srv = &weir.Server{}
 	}
@@ -62,44 +62,44 @@ func (d *desk) open(kind weir.Kind) *desk {
 	d.t.Cleanup(func() {
 		assert.NoError(d.t, d.srv.Close())
 		assert.Zero(d.t, pool.Outstanding(), "buffers: %s", strings.Join(pool.Leaks(), "\n"))
-		for i, b := range d.books {
-			accepted, _, errs := b.state()
-			assert.True(d.t, b.inactive.Load() && !b.wrong.Load(), "connection %d", i)
+		for i, c := range d.conns {
+			accepted, _, errs := c.state()
+			assert.True(d.t, c.inactive.Load() && !c.wrong.Load(), "connection %d", i)
 			assert.Len(d.t, errs, len(accepted), "connection %d: done is called once for each message", i)
 		}
 	})
 	return d
 }
 
-func (d *desk) init(p *pipeline.Pipeline) error {
-	b := &book{}
+func (d *lineServer) init(p *pipeline.Pipeline) error {
+	c := &serverConn{}
 	lines, err := codec.NewLines(codec.LinesConfig{})
 	if err != nil {
 		return err
 	}
 	h, err := offload.New(d.pool, offload.Config[*buffer.Buf, string, string]{
-		Detach: b.detach, Work: d.work, Done: b.done, MaxInFlight: d.maxInFlight,
+		Detach: c.detach, Work: d.work, Done: c.done, MaxInFlight: d.maxInFlight,
 	})
 	if err != nil {
 		return err
 	}
 	d.mu.Lock()
-	d.books = append(d.books, b)
+	d.conns = append(d.conns, c)
 	d.mu.Unlock()
-	return errors.Join(p.AddLast("book", b), p.AddLast("lines", lines), p.AddLast("pong", pong{}),
-		p.AddLast("offload", h), p.AddLast("last", last{b}))
+	return errors.Join(p.AddLast("record", c), p.AddLast("lines", lines), p.AddLast("pong", pong{}),
+		p.AddLast("offload", h), p.AddLast("last", last{c}))
 }
 
 // onLoop runs fn on the loop and waits for it.
-func (d *desk) onLoop(fn func(*loop.Loop)) {
+func (d *lineServer) onLoop(fn func(*loop.Loop)) {
 	done := make(chan struct{})
 	l := d.srv.Group().Loop(0)
 	require.NoError(d.t, l.Execute(func() { defer close(done); fn(l) }))
 	<-done
 }
 
-// book is what is written down of a connection. It stands first in its pipeline.
-type book struct {
+// serverConn records what happens on a connection. It stands first in its pipeline.
+type serverConn struct {
 	bytes    int // received and not held back; loop goroutine
 	inactive atomic.Bool
 	wrong    atomic.Bool // a result was not that of its message, or Inactive overtook one
@@ -111,32 +111,32 @@ type book struct {
 	errs     []error // of all messages, nil for those with a result
 }
 
-func (b *book) ChannelRead(ctx *pipeline.Context, msg any) error {
-	b.bytes += msg.(*buffer.Buf).Len()
+func (c *serverConn) ChannelRead(ctx *pipeline.Context, msg any) error {
+	c.bytes += msg.(*buffer.Buf).Len()
 	ctx.FireRead(msg)
 	return nil
 }
 
-func (b *book) detach(line *buffer.Buf) (string, int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (c *serverConn) detach(line *buffer.Buf) (string, int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	s := string(line.Bytes())
-	b.accepted = append(b.accepted, s)
+	c.accepted = append(c.accepted, s)
 	return s, len(s)
 }
 
-// done answers with the result, or with the error's first line.
-func (b *book) done(ctx *pipeline.Context, r string, err error) error {
-	b.mu.Lock()
-	n := len(b.errs)
-	b.errs = append(b.errs, err)
+// done replies with the result, or with the error's first line.
+func (c *serverConn) done(ctx *pipeline.Context, r string, err error) error {
+	c.mu.Lock()
+	n := len(c.errs)
+	c.errs = append(c.errs, err)
 	if err == nil {
-		b.results = append(b.results, r)
-		if r != b.accepted[n] {
-			b.wrong.Store(true)
+		c.results = append(c.results, r)
+		if r != c.accepted[n] {
+			c.wrong.Store(true)
 		}
 	}
-	b.mu.Unlock()
+	c.mu.Unlock()
 	if errors.Is(err, pipeline.ErrClosed) {
 		return nil
 	}
@@ -147,25 +147,25 @@ func (b *book) done(ctx *pipeline.Context, r string, err error) error {
 	return ctx.WriteBytes([]byte(r), []byte("\n"))
 }
 
-func (b *book) state() (accepted, results []string, errs []error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return append([]string(nil), b.accepted...), append([]string(nil), b.results...), append([]error(nil), b.errs...)
+func (c *serverConn) state() (accepted, results []string, errs []error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]string(nil), c.accepted...), append([]string(nil), c.results...), append([]error(nil), c.errs...)
 }
 
 // last stands behind the offload handler.
-type last struct{ b *book }
+type last struct{ c *serverConn }
 
 func (l last) ChannelInactive(*pipeline.Context) error {
-	accepted, _, errs := l.b.state()
+	accepted, _, errs := l.c.state()
 	if len(accepted) != len(errs) {
-		l.b.wrong.Store(true)
+		l.c.wrong.Store(true)
 	}
-	l.b.inactive.Store(true)
+	l.c.inactive.Store(true)
 	return nil
 }
 
-// pong answers lines that begin with "ping".
+// pong replies to lines that begin with "ping".
 type pong struct{}
 
 func (pong) ChannelRead(ctx *pipeline.Context, msg any) error {
@@ -176,13 +176,13 @@ func (pong) ChannelRead(ctx *pipeline.Context, msg any) error {
 	return nil
 }
 
-// client is a connection to a desk.
+// client is a connection to a lineServer.
 type client struct {
 	net.Conn
 	in *bufio.Scanner
 }
 
-func (d *desk) dial() client {
+func (d *lineServer) dial() client {
 	c, err := net.DialTimeout("tcp", d.address, patience)
 	require.NoError(d.t, err)
 	d.t.Cleanup(func() { c.Close() })
@@ -190,17 +190,17 @@ func (d *desk) dial() client {
 	return client{c, bufio.NewScanner(c)}
 }
 
-// book waits for the nth connection.
-func (d *desk) book(n int) (b *book) {
+// conn waits for the nth connection.
+func (d *lineServer) conn(n int) (c *serverConn) {
 	eventually(d.t, "a connection", func() bool {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		if n < len(d.books) {
-			b = d.books[n]
+		if n < len(d.conns) {
+			c = d.conns[n]
 		}
-		return b != nil
+		return c != nil
 	})
-	return b
+	return c
 }
 
 func (c client) send(t testing.TB, lines ...string) {

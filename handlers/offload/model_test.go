@@ -31,9 +31,9 @@ const (
 	workEnds
 )
 
-// model is a pool with a few channels on one loop, and a seed that decides who does what next: messages come, works end in any
-// order and in any way, others pause reading, channels and the pool are closed, done submits messages itself. After
-// each step the model waits until nothing moves any more and compares what it sees with what is promised.
+// model is a pool with a few channels on one loop, and a seed that decides who does what next: messages come, works end
+// in any order and in any way, others pause reading, channels and the pool are closed, done submits messages itself.
+// After each step the model waits until nothing moves any more and compares what it sees with what is promised.
 type model struct {
 	t     *testing.T
 	rng   *rand.Rand
@@ -78,7 +78,9 @@ type modelChannel struct {
 
 func newModel(t *testing.T, seed uint64) *model {
 	rng := rand.New(rand.NewPCG(seed, 11))
-	m := &model{t: t, rng: rng, loop: pipelinetest.NewLoop(t), exact: rng.IntN(4) > 0, ended: map[uint64]int{}, extra: 20}
+	m := &model{
+		t: t, rng: rng, loop: pipelinetest.NewLoop(t), exact: rng.IntN(4) > 0, ended: map[uint64]int{}, extra: 20,
+	}
 	m.cfg = offload.PoolConfig{Workers: 1 + rng.IntN(4), MaxQueued: 1 + rng.IntN(5)}
 	if rng.IntN(3) == 0 {
 		m.cfg.MaxQueuedBytes = 1 + rng.IntN(40)
@@ -104,7 +106,8 @@ func (m *model) open() {
 		require.NoError(m.t, err)
 	}
 	m.chs = append(m.chs, c)
-	c.ch = m.loop.New(pipelinetest.Named("split", split), pipelinetest.Named("offload", h), pipelinetest.Named("sink", c))
+	c.ch = m.loop.New(pipelinetest.Named("split", split), pipelinetest.Named("offload", h),
+		pipelinetest.Named("sink", c))
 }
 
 // rude is a decoder that does not ask whether reading is paused.
@@ -321,7 +324,7 @@ func (m *model) closePool() {
 	_ = m.pool.Close(gone)
 }
 
-// endOne lets one of the works end. It answers false when there is none.
+// endOne lets one of the works end. It returns false when there is none.
 func (m *model) endOne() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -346,14 +349,15 @@ func (m *model) works() (ws []*modelWork) {
 	return append(ws, m.running...)
 }
 
-// rest waits until nothing moves: each work that the model let end has been counted, each worker has one or there is none
-// to have, and the loop has nothing to do.
+// rest waits until nothing moves: each work that the model let end has been counted, each worker has one or there is
+// none to have, and the loop has nothing to do.
 func (m *model) rest() {
 	m.t.Helper()
 	for deadline := time.Now().Add(patience); ; runtime.Gosched() {
 		m.loop.RunTasks()
 		s := m.pool.Stats()
-		if len(m.works()) == s.Running && int(s.Done) == len(m.ended) && (s.Queued == 0 || s.Running == m.cfg.Workers) &&
+		if len(m.works()) == s.Running && int(s.Done) == len(m.ended) &&
+			(s.Queued == 0 || s.Running == m.cfg.Workers) &&
 			m.loop.RunTasks() == 0 && m.pool.Stats() == s {
 			return
 		}
@@ -370,7 +374,8 @@ func (m *model) check() {
 	require.True(m.t, s.Running <= m.cfg.Workers && s.Queued <= m.cfg.MaxQueued, "%+v of %+v", s, m.cfg)
 	require.True(m.t, bytes == 0 || s.QueuedBytes <= bytes || s.Queued == 1, "%+v of %+v", s, m.cfg)
 	full := s.Queued > m.cfg.MaxQueued/2 || bytes > 0 && s.Queued > 0
-	require.True(m.t, s.Waiting == 0 || full && s.Running == m.cfg.Workers, "nobody waits in vain: %+v of %+v", s, m.cfg)
+	require.True(m.t, s.Waiting == 0 || full && s.Running == m.cfg.Workers,
+		"nobody waits in vain: %+v of %+v", s, m.cfg)
 	works, live := m.works(), 0
 	for i, c := range m.chs {
 		flight := len(c.accepted) - c.done
@@ -406,7 +411,8 @@ func (m *model) check() {
 			require.True(m.t, c.ch.Paused(), "channel %d reads with %d in flight, limit %d", i, flight, c.limit)
 		}
 		if flight <= c.limit/2 && s.Waiting == 0 && !c.held && !c.shut {
-			require.False(m.t, c.ch.Paused(), "channel %d does not read with %d in flight, limit %d", i, flight, c.limit)
+			require.False(m.t, c.ch.Paused(),
+				"channel %d does not read with %d in flight, limit %d", i, flight, c.limit)
 		}
 	}
 	require.LessOrEqual(m.t, s.Waiting, live, "no channel waits that has nothing to wait for")

@@ -11,7 +11,8 @@ import (
 	"github.com/weirnet/weir/pipeline"
 )
 
-// What done gets for messages whose work did not end on its own; pipeline.ErrClosed says that the channel was closed before.
+// What done gets for messages whose work did not end on its own; pipeline.ErrClosed says that the channel was closed
+// before.
 var (
 	// ErrRemoved says that the handler was removed before the work had ended.
 	ErrRemoved = errors.New("offload: handler removed")
@@ -34,39 +35,39 @@ type PanicError struct {
 // Error tells the value. The stack is for whoever logs it.
 func (e *PanicError) Error() string { return fmt.Sprintf("offload: work panicked: %v", e.Value) }
 
-// Unwrap answers the value of the panic if it is an error.
+// Unwrap returns the value of the panic if it is an error.
 func (e *PanicError) Unwrap() error {
 	err, _ := e.Value.(error)
 	return err
 }
 
-// Config configures a handler for messages of type In, of which Detach makes an M, of which Work makes an R. The functions
-// have to be set.
+// Config configures a handler for messages of type In, of which Detach makes an M, of which Work makes an R. The
+// functions have to be set.
 type Config[In, M, R any] struct {
-	// Detach answers what Work gets of a message, and how many bytes it holds, for the pool's bound. It borrows in until
-	// return, on the loop: in a decoder's message, or the bytes it points into, is used again afterwards, so what it answers
-	// shares no memory with it that changes.
+	// Detach returns what Work gets of a message, and how many bytes it holds, for the pool's bound. It borrows in
+	// until return, on the loop: in a decoder's message, or the bytes it points into, is used again afterwards, so what
+	// it returns shares no memory with it that changes.
 	Detach func(in In) (m M, bytes int)
-	// Work runs on a goroutine of the pool, at the same time as others of the same channel. Its context is done when the
-	// channel is closed; cause is then pipeline.ErrClosed or ErrRemoved.
+	// Work runs on a goroutine of the pool, at the same time as others of the same channel. Its context is done when
+	// the channel is closed; cause is then pipeline.ErrClosed or ErrRemoved.
 	Work func(ctx context.Context, m M) (R, error)
 	// Done runs on the loop, once for each message, in the order of the messages. err is that of Work, a *PanicError,
-	// ErrGoexit, ErrPoolClosed, ErrRemoved or pipeline.ErrClosed; with the last there is no use in writing. An error that it
-	// returns goes to the error handlers behind this one.
+	// ErrGoexit, ErrPoolClosed, ErrRemoved or pipeline.ErrClosed; with the last there is no use in writing. An error
+	// that it returns goes to the error handlers behind this one.
 	Done func(ctx *pipeline.Context, r R, err error) error
-	// MaxInFlight is how many messages may be between ChannelRead and Done. At it reading is paused, at half of it it goes
-	// on. Zero means 64.
+	// MaxInFlight is how many messages may be between ChannelRead and Done. At it reading is paused, at half of it it
+	// goes on. Zero means 64.
 	MaxInFlight int
 }
 
 // Detacher is a message that can make a copy of itself that lives on its own.
 type Detacher[M any] interface {
-	// Detach answers a copy that shares no memory with the message, and how many bytes it holds.
+	// Detach returns a copy that shares no memory with the message, and how many bytes it holds.
 	Detach() (m M, bytes int)
 }
 
-// Handler offloads the messages of one channel. It belongs to its channel's loop and stands in one pipeline, once. Messages
-// that are not of type In are passed on at once.
+// Handler offloads the messages of one channel. It belongs to its channel's loop and stands in one pipeline, once.
+// Messages that are not of type In are passed on at once.
 type Handler[In, M, R any] struct {
 	cfg    Config[In, M, R] // set in New, then immutable
 	link   link
@@ -94,7 +95,7 @@ var (
 	_ pipeline.RemovedHandler    = (*Handler[any, any, any])(nil)
 )
 
-// New answers a handler for one channel, whose works run in pool.
+// New returns a handler for one channel, whose works run in pool.
 func New[In, M, R any](pool *Pool, cfg Config[In, M, R]) (*Handler[In, M, R], error) {
 	if pool == nil || cfg.Detach == nil || cfg.Work == nil || cfg.Done == nil {
 		return nil, fmt.Errorf("%w: pool, Detach, Work and Done have to be set", ErrConfig)
@@ -282,8 +283,8 @@ func (h *Handler[In, M, R]) passOn(ctx *pipeline.Context) {
 	}
 }
 
-// end gives up what is under way: done gets what is ready, and cause for the rest. After a panic of done it goes on with the
-// next when it is called again.
+// end gives up what is under way: done gets what is ready, and cause for the rest. After a panic of done it goes on
+// with the next when it is called again.
 func (h *Handler[In, M, R]) end(ctx *pipeline.Context, cause error) {
 	if h.ended == nil {
 		h.ended = cause

@@ -120,7 +120,8 @@ func TestAChannelThatWaitsForRoomIsNotOvertaken(t *testing.T) {
 	g := newGates()
 	loop := pipelinetest.NewLoop(t)
 	var r [2]results
-	first, second := loop.New(&source{}, handler(t, pool, g, &r[0], 0)), loop.New(&source{}, handler(t, pool, g, &r[1], 0))
+	first := loop.New(&source{}, handler(t, pool, g, &r[0], 0))
+	second := loop.New(&source{}, handler(t, pool, g, &r[1], 0))
 	first.WriteInbound([]int{1})
 	eventually(t, "one runs", func() bool { return pool.Stats().Running == 1 })
 	first.WriteInbound([]int{2, 3, 4, 5, 6}) // the last one waits
@@ -210,7 +211,8 @@ func TestWhatCameBeforeFINIsDoneBeforeReadClosed(t *testing.T) {
 
 func TestShutdownWaitsForWhatWasRead(t *testing.T) {
 	g := newGates()
-	h, err := offload.Func(newPool(t, offload.PoolConfig{}), g.work, func(ctx *pipeline.Context, r int, err error) error {
+	pool := newPool(t, offload.PoolConfig{})
+	h, err := offload.Func(pool, g.work, func(ctx *pipeline.Context, r int, err error) error {
 		return errors.Join(err, ctx.Write("x"))
 	})
 	require.NoError(t, err)
@@ -251,7 +253,8 @@ func TestCloseGivesEachMessageOneAnswerInOrder(t *testing.T) {
 
 func TestARemovedHandlerAnswersWithErrRemoved(t *testing.T) {
 	g, r := newGates(), &results{}
-	ch := pipelinetest.New(t, &source{}, pipelinetest.Named("off", handler(t, newPool(t, offload.PoolConfig{}), g, r, 1)))
+	pool := newPool(t, offload.PoolConfig{})
+	ch := pipelinetest.New(t, &source{}, pipelinetest.Named("off", handler(t, pool, g, r, 1)))
 	ch.WriteInbound([]int{1})
 	eventually(t, "it runs", func() bool { return len(g.started()) == 1 })
 	ch.Do(func() {

@@ -13,7 +13,7 @@ import (
 var (
 	// ErrPoolClosed is what done gets for messages that came too late for their pool.
 	ErrPoolClosed = errors.New("offload: pool closed")
-	// ErrConfig answers a constructor whose configuration makes no sense.
+	// ErrConfig is what constructors return for a configuration that makes no sense.
 	ErrConfig = errors.New("offload: bad configuration")
 )
 
@@ -25,11 +25,11 @@ const (
 
 // PoolConfig configures a Pool. The zero value works.
 type PoolConfig struct {
-	// Workers is how many works run at a time. Zero means four per processor (GOMAXPROCS), since works that are worth to be
-	// offloaded mostly wait.
+	// Workers is how many works run at a time. Zero means four per processor (GOMAXPROCS), since works that are worth
+	// to be offloaded mostly wait.
 	Workers int
-	// MaxQueued is how many messages may wait for a worker. At it, channels wait instead, with reading paused; at half of it
-	// they go on. Zero means 4096.
+	// MaxQueued is how many messages may wait for a worker. At it, channels wait instead, with reading paused; at half
+	// of it they go on. Zero means 4096.
 	MaxQueued int
 	// MaxQueuedBytes is the same for their bytes, as detaching tells them. A message that is larger has its turn when
 	// nothing else waits. Zero means 64 MiB.
@@ -51,8 +51,8 @@ type PoolStats struct {
 	Rejected    uint64 // messages that were not taken because the pool was closed; a full pool rejects none
 }
 
-// Pool is a number of goroutines and a bounded queue before them, shared by many channels on any loops. Any goroutine may
-// call its methods.
+// Pool is a number of goroutines and a bounded queue before them, shared by many channels on any loops. Any goroutine
+// may call its methods.
 type Pool struct {
 	cfg    PoolConfig // set in NewPool, then immutable
 	ctx    context.Context
@@ -79,7 +79,7 @@ type entry struct {
 
 // job is the work of one message.
 type job interface {
-	// begin answers false when the channel is gone and nothing is to be done.
+	// begin returns false when the channel is gone and nothing is to be done.
 	begin() bool
 	// run calls the work. It does not panic.
 	run() (ok bool)
@@ -87,12 +87,13 @@ type job interface {
 	fail(err error)
 }
 
-// NewPool answers a pool whose workers come with the work and go when there has been none for a second. Two goroutines that
-// see to that end with Close. (Two more, of a pool that nobody uses, are started by package ants when it is imported.)
+// NewPool returns a pool whose workers come with the work and go when there has been none for a second. Two goroutines
+// that see to that end with Close. (Two more, of a pool that nobody uses, are started by package ants when it is
+// imported.)
 func NewPool(cfg PoolConfig) (*Pool, error) {
 	if cfg.Workers < 0 || cfg.MaxQueued < 0 || cfg.MaxQueuedBytes < 0 {
-		return nil, fmt.Errorf("%w: pool of %d workers, queue of %d messages, %d bytes", ErrConfig, cfg.Workers, cfg.MaxQueued,
-			cfg.MaxQueuedBytes)
+		return nil, fmt.Errorf("%w: pool of %d workers, queue of %d messages, %d bytes",
+			ErrConfig, cfg.Workers, cfg.MaxQueued, cfg.MaxQueuedBytes)
 	}
 	if cfg.Workers == 0 {
 		cfg.Workers = 4 * runtime.GOMAXPROCS(0)
@@ -106,7 +107,8 @@ func NewPool(cfg PoolConfig) (*Pool, error) {
 	if cfg.Context == nil {
 		cfg.Context = context.Background()
 	}
-	// The pool itself counts its workers: ants, asked to, would make Submit block or fail while a worker is on its way back.
+	// The pool itself counts its workers: ants, asked to, would make Submit block or fail while a worker is on its way
+	// back.
 	goroutines, err := ants.NewPool(-1, ants.WithNonblocking(true))
 	if err != nil {
 		return nil, fmt.Errorf("offload: %w", err)
@@ -117,7 +119,7 @@ func NewPool(cfg PoolConfig) (*Pool, error) {
 	return p, nil
 }
 
-// Stats answers what is counted, as of one moment.
+// Stats returns what is counted, as of one moment.
 func (p *Pool) Stats() PoolStats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -127,10 +129,10 @@ func (p *Pool) Stats() PoolStats {
 	return s
 }
 
-// Close ends the pool. Messages that come later are answered with ErrPoolClosed, those that are in the queue or wait for
-// room are worked. It answers nil when all are, and the error of ctx when ctx is done before: then what has not begun is
-// answered with ErrPoolClosed, the contexts of running works are cancelled, and Close does not wait for them. It must not be
-// called on a loop, which it would block.
+// Close ends the pool. Messages that come later get ErrPoolClosed, those that are in the queue or wait for room are
+// worked. It returns nil when all are, and the error of ctx when ctx is done before: then what has not begun gets
+// ErrPoolClosed, the contexts of running works are cancelled, and Close does not wait for them. It must not be called
+// on a loop, which it would block.
 func (p *Pool) Close(ctx context.Context) error {
 	p.mu.Lock()
 	p.closed = true
@@ -152,7 +154,7 @@ func (p *Pool) Close(ctx context.Context) error {
 	return err
 }
 
-// drop answers what has not begun with ErrPoolClosed.
+// drop gives what has not begun ErrPoolClosed.
 func (p *Pool) drop() {
 	var woken []*link
 	for {
@@ -178,7 +180,8 @@ func (p *Pool) drop() {
 	}
 }
 
-// offer takes j, or makes l wait for room with it. False: l waits, and l.granted and a signal will come. Loop goroutine of l.
+// offer takes j, or makes l wait for room with it. False: l waits, and l.granted and a signal will come. Loop goroutine
+// of l.
 func (p *Pool) offer(l *link, j job, bytes int) bool {
 	p.mu.Lock()
 	if p.closed {
@@ -221,7 +224,7 @@ func (p *Pool) withdraw(l *link) {
 	p.mu.Unlock()
 }
 
-// fits tells whether a message of so many bytes may be queued. The caller holds mu.
+// fits reports whether a message of so many bytes may be queued. The caller holds mu.
 func (p *Pool) fits(bytes int) bool {
 	n := p.queue.len()
 	return n < p.cfg.MaxQueued && (n == 0 || p.stats.QueuedBytes+bytes <= p.cfg.MaxQueuedBytes)
@@ -266,7 +269,7 @@ func (p *Pool) worker() {
 	}
 }
 
-// next answers the next message to work on and how many workers to start; without one, the worker counts as gone. It
+// next returns the next message to work on and how many workers to start; without one, the worker counts as gone. It
 // appends the channels that have to be told of room to woken: the lock is not held meanwhile, since loops wait for it.
 func (p *Pool) next(woken *[]*link) (e entry, start int, ok bool) {
 	p.mu.Lock()

@@ -57,7 +57,7 @@ func (w *waiters) push(l *link) {
 	w.n++
 }
 
-// remove answers whether l was in the list.
+// remove reports whether l was in the list.
 func (w *waiters) remove(l *link) bool {
 	if !l.listed {
 		return false

@@ -28,7 +28,7 @@ import (
 func TestAFullPoolHoldsItsChannelUpAndNotTheLoop(t *testing.T) {
 	eachTransport(t, func(t *testing.T, kind weir.Kind) {
 		gate := make(chan struct{})
-		d := (&desk{
+		d := (&lineServer{
 			t: t, work: waits(gate), maxInFlight: 100,
 			pool: newPool(t, offload.PoolConfig{Workers: 1, MaxQueued: 2}),
 		}).open(kind)
@@ -41,7 +41,7 @@ func TestAFullPoolHoldsItsChannelUpAndNotTheLoop(t *testing.T) {
 		}()
 		eventually(t, "the pool is full", func() bool { return d.pool.Stats().Waiting == 1 })
 		read := func() (n int) {
-			d.onLoop(func(*loop.Loop) { n = d.book(0).bytes })
+			d.onLoop(func(*loop.Loop) { n = d.conn(0).bytes })
 			return n
 		}
 		before := read()
@@ -52,7 +52,7 @@ func TestAFullPoolHoldsItsChannelUpAndNotTheLoop(t *testing.T) {
 			other.expect(t, ping)
 		}
 		assert.Equal(t, before, read(), "nothing is read of the one that waits")
-		accepted, _, errs := d.book(0).state()
+		accepted, _, errs := d.conn(0).state()
 		assert.Empty(t, errs, "and nothing is refused")
 		assert.Less(t, len(accepted), len(lines)/2)
 		assert.Equal(t, 1, d.pool.Stats().Waiting)
@@ -67,7 +67,7 @@ func TestAFullPoolHoldsItsChannelUpAndNotTheLoop(t *testing.T) {
 		assert.EqualValues(t, len(lines)+1, d.pool.Stats().Done)
 		busy.Close()
 		other.Close()
-		eventually(t, "all are closed", func() bool { return d.book(0).inactive.Load() && d.book(1).inactive.Load() })
+		eventually(t, "all are closed", func() bool { return d.conn(0).inactive.Load() && d.conn(1).inactive.Load() })
 	})
 }
 
@@ -84,7 +84,8 @@ func TestEachChannelKeepsItsOrderWhateverThePoolDoes(t *testing.T) {
 			}
 			return line, nil
 		}
-		d := (&desk{t: t, work: work, maxInFlight: 8, pool: newPool(t, offload.PoolConfig{Workers: 5, MaxQueued: 11})}).open(kind)
+		pool := newPool(t, offload.PoolConfig{Workers: 5, MaxQueued: 11})
+		d := (&lineServer{t: t, work: work, maxInFlight: 8, pool: pool}).open(kind)
 		var clients sync.WaitGroup
 		for i := range 16 {
 			c := d.dial()
@@ -110,7 +111,7 @@ func TestEachChannelKeepsItsOrderWhateverThePoolDoes(t *testing.T) {
 		s := d.pool.Stats()
 		assert.Equal(t, offload.PoolStats{Done: 16 * 400}, s)
 		for i := range 16 {
-			eventually(t, "it is closed", d.book(i).inactive.Load)
+			eventually(t, "it is closed", d.conn(i).inactive.Load)
 		}
 	})
 }
@@ -119,7 +120,7 @@ func TestPeersThatGoWhileWorksRun(t *testing.T) {
 	reset := func(c client) error { return errors.Join(c.Conn.(*net.TCPConn).SetLinger(0), c.Close()) }
 	for _, tc := range []struct {
 		name        string
-		leave       func(client) error
+		hangUp      func(client) error
 		maxInFlight int
 	}{
 		{"reset", reset, 0},
@@ -144,22 +145,25 @@ func TestPeersThatGoWhileWorksRun(t *testing.T) {
 				const works = 4 // run
 				srv := &weir.Server{}
 				srv.Channel.PausedCloseTimeout = time.Millisecond
-				d := (&desk{
+				d := (&lineServer{
 					t: t, srv: srv, work: work, maxInFlight: tc.maxInFlight,
 					pool: newPool(t, offload.PoolConfig{Workers: works, MaxQueued: 3}),
 				}).open(kind)
 				c := d.dial()
 				c.send(t, named("message", 10)...)
 				eventually(t, "four run", func() bool { return begun.Load() == works })
-				eventually(t, "all is read", func() bool { accepted, _, _ := d.book(0).state(); return len(accepted) >= works })
-				require.NoError(t, tc.leave(c))
+				eventually(t, "all is read", func() bool {
+					accepted, _, _ := d.conn(0).state()
+					return len(accepted) >= works
+				})
+				require.NoError(t, tc.hangUp(c))
 				if !strings.HasPrefix(tc.name, "reset") {
 					close(gate) // what is written now finds nobody
-					eventually(t, "it is closed", d.book(0).inactive.Load)
+					eventually(t, "it is closed", d.conn(0).inactive.Load)
 				} else {
-					eventually(t, "it is closed", d.book(0).inactive.Load)
+					eventually(t, "it is closed", d.conn(0).inactive.Load)
 					eventually(t, "the works see it", func() bool { return causes.Load() == works })
-					_, results, errs := d.book(0).state()
+					_, results, errs := d.conn(0).state()
 					assert.Empty(t, results)
 					for _, err := range errs {
 						assert.ErrorIs(t, err, pipeline.ErrClosed)
@@ -170,7 +174,7 @@ func TestPeersThatGoWhileWorksRun(t *testing.T) {
 				next.send(t, "hello")
 				next.expect(t, "hello")
 				next.Close()
-				eventually(t, "it is closed", d.book(1).inactive.Load)
+				eventually(t, "it is closed", d.conn(1).inactive.Load)
 			})
 		})
 	}
@@ -179,7 +183,8 @@ func TestPeersThatGoWhileWorksRun(t *testing.T) {
 func TestShutdownAnswersWhatWasReadBefore(t *testing.T) {
 	eachTransport(t, func(t *testing.T, kind weir.Kind) {
 		gate := make(chan struct{})
-		d := (&desk{t: t, work: waits(gate), pool: newPool(t, offload.PoolConfig{Workers: 2, MaxQueued: 4})}).open(kind)
+		pool := newPool(t, offload.PoolConfig{Workers: 2, MaxQueued: 4})
+		d := (&lineServer{t: t, work: waits(gate), pool: pool}).open(kind)
 		lines := named("line", 20)
 		clients := make([]client, 8)
 		for i := range clients {
@@ -188,7 +193,10 @@ func TestShutdownAnswersWhatWasReadBefore(t *testing.T) {
 		}
 		idle := d.dial()
 		for i := range clients {
-			eventually(t, "its lines are read", func() bool { accepted, _, _ := d.book(i).state(); return len(accepted) > 0 })
+			eventually(t, "its lines are read", func() bool {
+				accepted, _, _ := d.conn(i).state()
+				return len(accepted) > 0
+			})
 		}
 		down := make(chan error, 1)
 		go func() {
@@ -208,7 +216,7 @@ func TestShutdownAnswersWhatWasReadBefore(t *testing.T) {
 			}
 			require.NoError(t, c.in.Err())
 			c.Close()
-			accepted, results, _ := d.book(i).state()
+			accepted, results, _ := d.conn(i).state()
 			assert.Len(t, accepted, n, "connection %d: each line that was read is answered", i)
 			assert.Equal(t, accepted, results)
 		}
@@ -228,15 +236,17 @@ func TestAPanicInAWorkCostsOneAnswer(t *testing.T) {
 			}
 			return line, nil
 		}
-		d := (&desk{t: t, work: work, pool: newPool(t, offload.PoolConfig{Workers: 1})}).open(kind)
+		d := (&lineServer{t: t, work: work, pool: newPool(t, offload.PoolConfig{Workers: 1})}).open(kind)
 		c := d.dial()
 		for range 20 {
 			c.send(t, "a", "panic", "b", "exit", "c")
 			c.expect(t, "a", "error: offload: work panicked: wrong", "b", "error: "+offload.ErrGoexit.Error(), "c")
 		}
-		eventually(t, "all are counted", func() bool { return d.pool.Stats() == offload.PoolStats{Done: 100, Panics: 40} })
+		eventually(t, "all are counted", func() bool {
+			return d.pool.Stats() == offload.PoolStats{Done: 100, Panics: 40}
+		})
 		c.Close()
-		eventually(t, "it is closed", d.book(0).inactive.Load)
+		eventually(t, "it is closed", d.conn(0).inactive.Load)
 	})
 }
 
@@ -248,14 +258,14 @@ func TestAWorkThatDoesNotCareDelaysNoClose(t *testing.T) {
 			<-gate
 			return line, nil
 		}
-		d := (&desk{t: t, work: work, pool: newPool(t, offload.PoolConfig{Workers: 1})}).open(kind)
+		d := (&lineServer{t: t, work: work, pool: newPool(t, offload.PoolConfig{Workers: 1})}).open(kind)
 		d.dial().send(t, "one", "two")
 		ctx := <-begun
 		require.NoError(t, d.srv.Close())
-		assert.True(t, d.book(0).inactive.Load(), "the server does not wait")
+		assert.True(t, d.conn(0).inactive.Load(), "the server does not wait")
 		<-ctx.Done()
 		assert.ErrorIs(t, context.Cause(ctx), pipeline.ErrClosed)
-		_, results, errs := d.book(0).state()
+		_, results, errs := d.conn(0).state()
 		assert.Empty(t, results)
 		assert.Len(t, errs, 2)
 		assert.Equal(t, 1, d.pool.Stats().Running)
@@ -273,7 +283,7 @@ func TestAPoolThatIsClosedUnderLoadAnswersEverything(t *testing.T) {
 				require.NoError(t, err)
 				var worked atomic.Int64
 				work := func(_ context.Context, line string) (string, error) { worked.Add(1); return line, nil }
-				d := (&desk{t: t, work: work, maxInFlight: 4, pool: pool}).open(kind)
+				d := (&lineServer{t: t, work: work, maxInFlight: 4, pool: pool}).open(kind)
 				const lines = 500
 				var clients sync.WaitGroup
 				var results, refusals atomic.Int64
