@@ -1,17 +1,18 @@
 // Package idle tells handlers when nothing has been received, sent, or either, for a time.
 //
-// It costs one call per batch of reads and one per flush, nothing per message: they note the time, and one timer per channel
-// looks at the notes. A kind that is not configured causes no timer. Put the handler first, nearest to the socket.
+// It costs one call per batch of reads and one per flush, nothing per message: they note the time, and one timer per
+// channel looks at the notes. A kind that is not configured causes no timer. Put the handler first, nearest to the
+// socket.
 //
 // Receiving. Any bytes from the peer are activity, also those that do not complete a message. A peer whose bytes nobody
-// reads is not idle: while a handler pauses reading the reader's clock stands still, and it starts anew with the resume. (A
-// grant of nothing is no pause: a limiter that withholds grants for longer than Reader has to pause as well.) After the
-// peer's FIN there is nothing to wait for, and no Reader event comes.
+// reads is not idle: while a handler pauses reading the reader's clock stands still, and it starts anew with the
+// resume. (A grant of nothing is no pause: a limiter that withholds grants for longer than Reader has to pause as
+// well.) After the peer's FIN there is nothing to wait for, and no Reader event comes.
 //
 // Sending. Activity is bytes that the kernel takes, not writes that queue behind others. While something is pending the
-// handler looks more often, eight times per period: pending that has become less, or everything sent that was queued when
-// it last looked, is progress, so that a peer that reads slowly is not one that does not read. An event may be late by that
-// eighth, the first one of a stall, under continued writing, by one period.
+// handler looks more often, eight times per period: pending that has become less, or everything sent that was queued
+// when it last looked, is progress, so that a peer that reads slowly is not one that does not read. An event may be
+// late by that eighth, the first one of a stall, under continued writing, by one period.
 package idle
 
 import (
@@ -22,7 +23,7 @@ import (
 	"github.com/weirnet/weir/pipeline"
 )
 
-// ErrConfig answers New for a configuration that makes no sense.
+// ErrConfig is what New returns for a configuration that makes no sense.
 var ErrConfig = errors.New("idle: bad configuration")
 
 // Kind is what has not happened.
@@ -35,7 +36,7 @@ const (
 	kinds
 )
 
-// String answers "reader", "writer" or "all".
+// String returns "reader", "writer" or "all".
 func (k Kind) String() string {
 	switch k {
 	case Reader:
@@ -99,7 +100,7 @@ var (
 	_ pipeline.RemovedHandler      = (*Handler)(nil)
 )
 
-// New answers a handler for one channel.
+// New returns a handler for one channel.
 func New(cfg Config) (*Handler, error) {
 	if cfg.Reader < 0 || cfg.Writer < 0 || cfg.All < 0 || cfg == (Config{}) {
 		return nil, fmt.Errorf("%w: reader %v, writer %v, all %v", ErrConfig, cfg.Reader, cfg.Writer, cfg.All)
@@ -233,7 +234,8 @@ func (h *Handler) look(ctx *pipeline.Context) error {
 	return nil
 }
 
-// lookAtOutput notices what has been sent since the last look. While something is pending it keeps a Flushed callback out.
+// lookAtOutput notices what has been sent since the last look. While something is pending it keeps a Flushed callback
+// out.
 func (h *Handler) lookAtOutput(ctx *pipeline.Context, now time.Duration) {
 	if h.clocks[Writer].period == 0 && h.clocks[All].period == 0 {
 		return

@@ -47,8 +47,8 @@ func open(t testing.TB, cfg idle.Config) (*pipelinetest.Channel, *recorder, *idl
 // nettyDeviations says what is otherwise than the case says, and why.
 var nettyDeviations = map[string]string{}
 
-// nettyTimelines are steps ("+1s", "read", "write N", "drain N", "reset read", "reset write", "check") and the events at the
-// checks.
+// nettyTimelines are steps ("+1s", "read", "write N", "drain N", "reset read", "reset write", "check") and the events
+// at the checks.
 var nettyTimelines = []struct {
 	id    string
 	cfg   idle.Config
@@ -67,9 +67,9 @@ var nettyTimelines = []struct {
 	{"netty-215", idle.Config{All: time.Second}, false, "+500.000001ms;read;+500ms;check;+1s;check", []string{"", "all first 1s"}},
 	{"netty-217", idle.Config{Reader: time.Second}, false, "+500.000001ms;reset read;+500ms;check;+1s;check", []string{"", "reader first 1s"}},
 	{"netty-218", idle.Config{Writer: time.Second}, false, "+500.000001ms;reset write;+500ms;check;+1s;check", []string{"", "writer first 1s"}},
-	// Between the fourth and the fifth check five more seconds pass without progress. Netty's test lets the timer run at the
-	// checks only, so it has no event there; a timer that runs by the clock has one. The sixth check has none, as the
-	// case wants it of a new design.
+	// Between the fourth and the fifth check five more seconds pass without progress. Netty's test lets the timer run
+	// at the checks only, so it has no event there; a timer that runs by the clock has one. The sixth check has none,
+	// as the case wants it of a new design.
 	{
 		"netty-219",
 		idle.Config{Writer: 5 * time.Second},

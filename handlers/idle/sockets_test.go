@@ -22,9 +22,10 @@ import (
 // bound is the longest that a test waits for anything.
 const bound = 30 * time.Second
 
-// serve answers a connection to a server whose pipelines have an idle handler and then h.
+// serve returns a connection to a server whose pipelines have an idle handler and then h.
 func serve(t *testing.T, kind weir.Kind, cfg idle.Config, h any) *net.TCPConn {
-	srv := &weir.Server{Transport: kind, Loops: 1, Logger: slog.New(slog.DiscardHandler), Init: func(p *pipeline.Pipeline) error {
+	logger := slog.New(slog.DiscardHandler)
+	srv := &weir.Server{Transport: kind, Loops: 1, Logger: logger, Init: func(p *pipeline.Pipeline) error {
 		i, err := idle.New(cfg)
 		if err != nil {
 			return err
