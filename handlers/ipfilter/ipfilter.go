@@ -1,12 +1,12 @@
 // Package ipfilter turns peers away by their IP address.
 //
-// A Set holds prefixes that are allowed and prefixes that are denied; the longest one that covers an address decides. An
-// IPv4 address that is written as an IPv6 one (::ffff:192.0.2.1, as dual-stack sockets report it) is the IPv4 address. No
-// other prefix of one family covers addresses of the other, not even ::/0.
+// A Set holds prefixes that are allowed and prefixes that are denied; the longest one that covers an address decides.
+// An IPv4 address that is written as an IPv6 one (::ffff:192.0.2.1, as dual-stack sockets report it) is the IPv4
+// address. No other prefix of one family covers addresses of the other, not even ::/0.
 //
-// One Filter stands in all pipelines, first, and judges each connection when it becomes active, before anything is read or
-// allocated for it by the handlers behind. Another Set may be put in place at any time, from any goroutine; it is asked
-// about the connections that come from then on.
+// One Filter stands in all pipelines, first, and judges each connection when it becomes active, before anything is read
+// or allocated for it by the handlers behind. Another Set may be put in place at any time, from any goroutine; it is
+// asked about the connections that come from then on.
 package ipfilter
 
 import (
@@ -21,7 +21,7 @@ import (
 )
 
 var (
-	// ErrConfig answers prefixes that make no sense.
+	// ErrConfig is returned for prefixes that make no sense.
 	ErrConfig = errors.New("ipfilter: bad configuration")
 	// ErrRejected is in the chain of every RejectedError.
 	ErrRejected = errors.New("ipfilter: peer rejected")
@@ -56,7 +56,7 @@ type Set struct {
 	others bool             // whether addresses that no prefix covers are allowed
 }
 
-// NewSet answers the Set for cfg, which it does not keep.
+// NewSet returns the Set for cfg, which it does not keep.
 func NewSet(cfg Config) (*Set, error) {
 	s := &Set{others: len(cfg.Allow) == 0}
 	for _, list := range []struct {
@@ -77,8 +77,8 @@ func NewSet(cfg Config) (*Set, error) {
 	return s, nil
 }
 
-// Allows tells whether a peer of that address may connect. The zero Addr, of a peer without one (a Unix socket), is covered
-// by no prefix.
+// Allows reports whether a peer of that address may connect. The zero Addr, of a peer without one (a Unix socket), is
+// covered by no prefix.
 func (s *Set) Allows(addr netip.Addr) bool {
 	if !addr.IsValid() {
 		return s.others
@@ -111,7 +111,7 @@ var (
 	_ pipeline.InactiveHandler = (*Filter)(nil)
 )
 
-// New answers a Filter that asks the Set of cfg.
+// New returns a Filter that asks the Set of cfg.
 func New(cfg Config) (*Filter, error) {
 	s, err := NewSet(cfg)
 	if err != nil {
@@ -122,7 +122,7 @@ func New(cfg Config) (*Filter, error) {
 	return f, nil
 }
 
-// Swap puts s, which must not be nil, in the place of the Set, and answers the one before. Any goroutine may call it.
+// Swap puts s, which must not be nil, in the place of the Set, and returns the one before. Any goroutine may call it.
 // Connections that were accepted stay.
 func (f *Filter) Swap(s *Set) *Set {
 	if s == nil {
@@ -131,10 +131,10 @@ func (f *Filter) Swap(s *Set) *Set {
 	return f.set.Swap(s)
 }
 
-// Set answers the Set that is asked at present. Any goroutine may call it.
+// Set returns the Set that is asked at present. Any goroutine may call it.
 func (f *Filter) Set() *Set { return f.set.Load() }
 
-// Stats answers the counts. Any goroutine may call it.
+// Stats returns the counts. Any goroutine may call it.
 func (f *Filter) Stats() Stats {
 	return Stats{Accepted: f.accepted.Load(), Rejected: f.rejected.Load()}
 }

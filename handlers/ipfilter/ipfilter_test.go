@@ -29,7 +29,7 @@ func set(t testing.TB, cfg ipfilter.Config) *ipfilter.Set {
 	return s
 }
 
-// nettyIDs are the cases that this package answers for.
+// nettyIDs are the cases that this package is responsible for.
 var nettyIDs = []string{"netty-258", "netty-259", "netty-262", "netty-263", "netty-265", "netty-266"}
 
 // nettyDeviations says what is otherwise than the case says, and why.
@@ -71,7 +71,8 @@ func TestTheLongestPrefixDecides(t *testing.T) {
 		Deny:  prefixes("10.1.0.0/16", "2001:db8:1::/48"),
 	})
 	for addr, allowed := range map[string]bool{
-		"10.0.0.1": true, "10.255.255.255": true, "10.1.0.0": false, "10.1.2.2": false, "10.1.2.3": true, "10.1.2.4": false,
+		"10.0.0.1": true, "10.255.255.255": true, "10.1.0.0": false, "10.1.2.2": false,
+		"10.1.2.3": true, "10.1.2.4": false,
 		"9.255.255.255": false, "11.0.0.0": false, "2001:db8::1": true, "2001:db8:1::1": false, "2001:db9::": false,
 	} {
 		assert.Equal(t, allowed, s.Allows(netip.MustParseAddr(addr)), addr)
@@ -117,7 +118,9 @@ func TestPrefixesThatMakeNoSense(t *testing.T) {
 		_, err = ipfilter.New(cfg)
 		assert.ErrorIs(t, err, ipfilter.ErrConfig, what)
 	}
-	_, err := ipfilter.NewSet(ipfilter.Config{Allow: prefixes("10.0.0.0/8", "10.9.9.9/8"), Deny: prefixes("::ffff:0.0.0.0/96")})
+	_, err := ipfilter.NewSet(ipfilter.Config{
+		Allow: prefixes("10.0.0.0/8", "10.9.9.9/8"), Deny: prefixes("::ffff:0.0.0.0/96"),
+	})
 	assert.NoError(t, err)
 }
 
