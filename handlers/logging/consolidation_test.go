@@ -21,7 +21,7 @@ func TestThereIsOneFlushPerTurnWithoutAHandlerForIt(t *testing.T) {
 	for _, id := range []string{"netty-254", "netty-256"} {
 		assert.NotEmpty(t, flushDeviations[id], id)
 	}
-	log, lines := book(slog.LevelInfo)
+	log, lines := recorder(slog.LevelInfo)
 	ch := pipelinetest.New(t, handler(t, logging.Config{Logger: log}), echo{})
 	ch.WriteInbound("a", "b", "c", "d")
 	text := strings.Join(lines(), "\n")

@@ -2,8 +2,8 @@
 //
 // It logs where it stands: bytes when it is first, messages behind a decoder. The level is asked for before any work is
 // done, at each event, so that it may change at run time (slog.LevelVar); what is not logged costs no allocation. The
-// handler takes part in each write, though, so that what handlers behind it write goes through one more buffer: leave it
-// out where nobody will ever look.
+// handler takes part in each write, though, so that what handlers behind it write goes through one more buffer: leave
+// it out where nobody will ever look.
 package logging
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/weirnet/weir/pipeline"
 )
 
-// ErrConfig answers New for a configuration that makes no sense.
+// ErrConfig is what New returns for a configuration that makes no sense.
 var ErrConfig = errors.New("logging: bad configuration")
 
 // MaxDumpBytes is the most that a dump may show of a message.
@@ -31,7 +31,8 @@ type Config struct {
 	Level slog.Level
 	// Name tells two of these handlers in one pipeline apart: the attribute "at", where it is not empty.
 	Name string
-	// DumpBytes is how much of each message is shown in hexadecimal and ASCII. Zero shows none, MaxDumpBytes is the most.
+	// DumpBytes is how much of each message is shown in hexadecimal and ASCII. Zero shows none, MaxDumpBytes is the
+	// most.
 	DumpBytes int
 }
 
@@ -56,7 +57,7 @@ var (
 	_ pipeline.CloseHandler        = (*Handler)(nil)
 )
 
-// New answers a handler for one channel.
+// New returns a handler for one channel.
 func New(cfg Config) (*Handler, error) {
 	if cfg.DumpBytes < 0 || cfg.DumpBytes > MaxDumpBytes {
 		return nil, fmt.Errorf("%w: a dump of %d bytes", ErrConfig, cfg.DumpBytes)
@@ -112,7 +113,8 @@ func (h *Handler) ChannelEvent(ctx *pipeline.Context, event any) error {
 // ChannelWritabilityChanged logs "writability changed".
 func (h *Handler) ChannelWritabilityChanged(ctx *pipeline.Context) error {
 	if h.on(ctx) {
-		h.say(ctx, "writability changed", slog.Bool("writable", ctx.Writable()), slog.Int("pendingBytes", ctx.Pending()))
+		h.say(ctx, "writability changed",
+			slog.Bool("writable", ctx.Writable()), slog.Int("pendingBytes", ctx.Pending()))
 	}
 	ctx.FireWritabilityChanged()
 	return nil
@@ -172,7 +174,7 @@ func (h *Handler) Close(ctx *pipeline.Context) error {
 	return ctx.Close()
 }
 
-// on tells whether there is anything to do, before it is done.
+// on reports whether there is anything to do, before it is done.
 func (h *Handler) on(ctx *pipeline.Context) bool {
 	log := h.log
 	if log == nil {

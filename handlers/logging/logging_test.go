@@ -17,8 +17,8 @@ import (
 	"github.com/weirnet/weir/pipeline/pipelinetest"
 )
 
-// book answers a logger at level and what it has written since the last call, without time and channel number.
-func book(level slog.Leveler) (*slog.Logger, func() []string) {
+// recorder returns a logger at level and what it has written since the last call, without time and channel number.
+func recorder(level slog.Leveler) (*slog.Logger, func() []string) {
 	var out bytes.Buffer
 	replace := func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey || a.Key == "channel" {
@@ -57,7 +57,7 @@ func (echo) ChannelRead(ctx *pipeline.Context, msg any) error {
 }
 
 func TestTheLifeOfAChannel(t *testing.T) {
-	log, lines := book(slog.LevelInfo)
+	log, lines := recorder(slog.LevelInfo)
 	ch := pipelinetest.New(t, handler(t, logging.Config{Logger: log, Name: "socket"}), echo{})
 	assert.Equal(t, []string{"level=INFO msg=active at=socket …"}, lines())
 	ch.WriteInbound("hello")
@@ -67,9 +67,11 @@ func TestTheLifeOfAChannel(t *testing.T) {
 	}, lines())
 	ch.Stall()
 	ch.Do(func() { assert.NoError(t, ch.Pipeline().Write(strings.Repeat("x", 100<<10))) })
-	assert.Contains(t, strings.Join(lines(), "\n"), `msg="writability changed" at=socket … writable=false pendingBytes=102400`)
+	assert.Contains(t, strings.Join(lines(), "\n"),
+		`msg="writability changed" at=socket … writable=false pendingBytes=102400`)
 	ch.Unstall()
-	assert.Contains(t, strings.Join(lines(), "\n"), `msg="writability changed" at=socket … writable=true pendingBytes=0`)
+	assert.Contains(t, strings.Join(lines(), "\n"),
+		`msg="writability changed" at=socket … writable=true pendingBytes=0`)
 	ch.PeerClose()
 	text := strings.Join(lines(), "\n")
 	assert.Contains(t, text, `msg="read closed" at=socket …`)
@@ -78,7 +80,7 @@ func TestTheLifeOfAChannel(t *testing.T) {
 }
 
 func TestErrorsEventsAndShutdownPass(t *testing.T) {
-	log, lines := book(slog.LevelInfo)
+	log, lines := recorder(slog.LevelInfo)
 	ch := pipelinetest.New(t, echo{}, handler(t, logging.Config{Logger: log}))
 	lines()
 	ch.WriteInbound("x")
@@ -97,13 +99,13 @@ func TestErrorsEventsAndShutdownPass(t *testing.T) {
 }
 
 func TestTheChannelsLoggerIsTheDefault(t *testing.T) {
-	log, lines := book(slog.LevelInfo)
+	log, lines := recorder(slog.LevelInfo)
 	pipelinetest.NewConfig(t, pipelinetest.Config{Logger: log}, handler(t, logging.Config{}))
 	assert.Contains(t, lines(), "level=INFO msg=active …")
 }
 
 func TestDumpsAreBounded(t *testing.T) {
-	log, lines := book(slog.LevelInfo)
+	log, lines := recorder(slog.LevelInfo)
 	ch := pipelinetest.New(t, handler(t, logging.Config{Logger: log, DumpBytes: 4}))
 	for n, want := range map[int]string{3: "61 61 61 ", 4: "61 61 61 61 ", 5: "61 61 61 61 ", 5000: "61 61 61 61 "} {
 		lines()
@@ -121,7 +123,7 @@ func TestDumpsAreBounded(t *testing.T) {
 
 func TestTheLevelMayChangeAtAnyTime(t *testing.T) {
 	var level slog.LevelVar
-	log, lines := book(&level)
+	log, lines := recorder(&level)
 	ch := pipelinetest.New(t, handler(t, logging.Config{Logger: log, Level: slog.LevelDebug}), echo{})
 	ch.WriteInbound("x")
 	assert.Empty(t, lines())
@@ -145,7 +147,7 @@ func TestOffItDoesNotAllocate(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("invariant builds write down who holds buffers")
 	}
-	log, _ := book(slog.LevelInfo)
+	log, _ := recorder(slog.LevelInfo)
 	h := handler(t, logging.Config{Logger: log, Level: slog.LevelDebug, DumpBytes: 100})
 	ch := pipelinetest.New(t, pipelinetest.Named("log", h), pipelinetest.Named("sink", sink{}))
 	ctx, b, event := ch.Context("log"), buffer.New(10), &struct{ n int }{}
