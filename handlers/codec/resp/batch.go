@@ -2,15 +2,15 @@ package resp
 
 import "github.com/weirnet/weir/pipeline"
 
-// CommandBatchDecoder is CommandDecoder for servers whose clients send many requests at once: it hands on a *CommandBatch,
-// the same one every time, which is valid until the next handler returns. What a handler need not do for each request it
-// does once. It belongs to its channel's loop and stands in one pipeline.
+// CommandBatchDecoder is CommandDecoder for servers whose clients send many requests at once: it hands on a
+// *CommandBatch, the same one every time, which is valid until the next handler returns. What a handler need not do for
+// each request it does once. It belongs to its channel's loop and stands in one pipeline.
 type CommandBatchDecoder struct {
 	decoder[*Command]
 	batch CommandBatch
 }
 
-// NewCommandBatchDecoder answers a handler with the limits of cfg.
+// NewCommandBatchDecoder returns a handler with the limits of cfg.
 func NewCommandBatchDecoder(cfg Config) (*CommandBatchDecoder, error) {
 	p, err := NewCommandParser(cfg)
 	if err != nil {
@@ -36,8 +36,8 @@ type CommandBatch struct {
 }
 
 // Next takes the next request; nil: there is none that is complete. The request is valid until the next call, and until
-// ChannelRead returns. Next looks neither at pausing nor at closing: who pauses or closes stops asking. What was not asked
-// for is held back while reading is paused, else handed on in another batch.
+// ChannelRead returns. Next looks neither at pausing nor at closing: who pauses or closes stops asking. What was not
+// asked for is held back while reading is paused, else handed on in another batch.
 func (b *CommandBatch) Next() *Command {
 	if c := b.first; c != nil {
 		b.first = nil

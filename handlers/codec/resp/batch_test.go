@@ -45,8 +45,10 @@ func batchChannel(t testing.TB, cfg Config) (*pipelinetest.Channel, *batcher, *C
 var splits = []int{1, 2, 3, 7, 20, 45, 100, 513, 4096, 1 << 20}
 
 func TestBatchesHoldTheSameCommandsForAnySplit(t *testing.T) {
-	in := wire("SET", "k", strings.Repeat("v", 1500)) + "*0\r\n\r\n" + "PING 'a b'\r\n" + strings.Repeat(wire("GET", "key"), 50) +
-		wire("MSET", "a", "1", "b", "") + wire("SET", "x", strings.Repeat("w", 99)) + wire("SET", "y", strings.Repeat("w", 100))
+	in := wire("SET", "k", strings.Repeat("v", 1500)) + "*0\r\n\r\n" + "PING 'a b'\r\n" +
+		strings.Repeat(wire("GET", "key"), 50) +
+		wire("MSET", "a", "1", "b", "") +
+		wire("SET", "x", strings.Repeat("w", 99)) + wire("SET", "y", strings.Repeat("w", 100))
 	one, c, _ := commandChannel(t, Config{})
 	one.WriteInbound(in)
 	for _, size := range splits {
@@ -146,12 +148,18 @@ func TestShortCommandsAllocateNothing(t *testing.T) {
 // What decodeShort reads and what decode reads are the same, at every limit.
 func TestShortCommandsAreReadAsAllOthers(t *testing.T) {
 	for _, in := range []string{
-		wire("GET", "k"), wire("A", "", "bc"), wire(strings.Repeat("x", 9)), wire(strings.Repeat("x", 10)), wire(strings.Repeat("x", 99)),
-		wire(strings.Repeat("x", 100)), wire("1", "2", "3", "4", "5", "6", "7", "8", "9"), wire("1", "2", "3", "4", "5", "6", "7", "8", "9", "10"),
-		"*1\r\n$01\r\nx\r\n", "*1\r\n$1\r\nxy\r", "*1\r\n$-1\r\n", "*1\r\n$1:\r\n", "*01\r\n$1\r\nx\r\n", "*1\r\n$\r\nx\r\n", "*2\r\n$1\r\nx\r\n:1\r\n",
+		wire("GET", "k"), wire("A", "", "bc"), wire(strings.Repeat("x", 9)), wire(strings.Repeat("x", 10)),
+		wire(strings.Repeat("x", 99)), wire(strings.Repeat("x", 100)),
+		wire("1", "2", "3", "4", "5", "6", "7", "8", "9"),
+		wire("1", "2", "3", "4", "5", "6", "7", "8", "9", "10"),
+		"*1\r\n$01\r\nx\r\n", "*1\r\n$1\r\nxy\r", "*1\r\n$-1\r\n", "*1\r\n$1:\r\n", "*01\r\n$1\r\nx\r\n",
+		"*1\r\n$\r\nx\r\n", "*2\r\n$1\r\nx\r\n:1\r\n",
 		"*1\n$1\r\nx\r\n", "*1\r\n$1\nx\r\n", "*1\r\n$1\r\nx\n\n",
 	} {
-		for _, cfg := range []Config{{}, {MaxBulkBytes: 9}, {MaxBulkBytes: 10}, {MaxElements: 1}, {MaxElements: 9}, {MaxMessageBytes: len(in)}, {MaxMessageBytes: max(len(in)-1, 16)}} {
+		for _, cfg := range []Config{
+			{}, {MaxBulkBytes: 9}, {MaxBulkBytes: 10}, {MaxElements: 1}, {MaxElements: 9},
+			{MaxMessageBytes: len(in)}, {MaxMessageBytes: max(len(in)-1, 16)},
+		} {
 			fast, err := NewCommandParser(cfg)
 			if err != nil {
 				continue

@@ -11,19 +11,19 @@ import (
 // is given to the garbage collector.
 const keptElements = 1024
 
-// Command is a request. It belongs to the parser that answered it and is valid as long as the input it was parsed from,
+// Command is a request. It belongs to the parser that returned it and is valid as long as the input it was parsed from,
 // in a handler until ChannelRead returns.
 type Command struct {
-	// Args are the name and the arguments. They alias the input: they are neither to be kept nor changed. None: an empty
-	// request, to which Redis answers nothing.
+	// Args are the name and the arguments. They alias the input: they are neither to be kept nor changed. None: an
+	// empty request, to which Redis does not reply.
 	Args [][]byte
 }
 
 // span is where an argument lies in the input.
 type span struct{ off, n uint32 }
 
-// CommandParser takes requests, arrays of bulk strings or inline commands, from the front of a byte stream. It belongs to
-// one channel's loop.
+// CommandParser takes requests, arrays of bulk strings or inline commands, from the front of a byte stream. It belongs
+// to one channel's loop.
 type CommandParser struct {
 	cfg Config // set in NewCommandParser, then immutable
 
@@ -39,7 +39,7 @@ type CommandParser struct {
 
 var _ codec.Decoder[*Command] = (*CommandParser)(nil)
 
-// NewCommandParser answers a parser at the start of a stream.
+// NewCommandParser returns a parser at the start of a stream.
 func NewCommandParser(cfg Config) (*CommandParser, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -48,8 +48,8 @@ func NewCommandParser(cfg Config) (*CommandParser, error) {
 	return &CommandParser{cfg: cfg, bulk: -1}, nil
 }
 
-// Decode borrows in until return and answers the request at its front. With codec.ErrShort the next call's in begins with
-// the same bytes: what has been looked at is not looked at again. An error that is ErrProtocol is final.
+// Decode borrows in until return and returns the request at its front. With codec.ErrShort the next call's in begins
+// with the same bytes: what has been looked at is not looked at again. An error that is ErrProtocol is final.
 func (p *CommandParser) Decode(in []byte) (*Command, int, error) {
 	if p.failed != nil {
 		return nil, 0, p.failed
@@ -71,8 +71,9 @@ func (p *CommandParser) Decode(in []byte) (*Command, int, error) {
 	return &p.cmd, n, nil
 }
 
-// decodeShort reads what nearly every request is: all there, within the limits, and of at most nine arguments. It answers 0
-// for anything else: then decode, which can go on where it stopped and knows the words of errors, begins anew.
+// decodeShort reads what nearly every request is: all there, within the limits, and of at most nine arguments. It
+// returns 0 for anything else: then decode, which can go on where it stopped and knows the words of errors, begins
+// anew.
 func (p *CommandParser) decodeShort(in []byte) int {
 	if len(in) < 4 || in[0] != '*' || in[1]-'1' > 8 || in[2] != '\r' || in[3] != '\n' {
 		return 0
@@ -259,5 +260,5 @@ func expectedDollar(got byte) string {
 	return strings.Replace(redisReasonExpectedD, "%c", string([]byte{got}), 1)
 }
 
-// empty tells requests to which Redis answers nothing.
+// empty reports whether c is a request to which Redis does not reply.
 func (p *CommandParser) empty(c *Command) bool { return len(c.Args) == 0 }

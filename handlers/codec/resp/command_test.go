@@ -22,7 +22,8 @@ func wire(args ...string) string {
 	return b.String()
 }
 
-// parseCommands feeds in to a new parser, growing by chunk bytes at a time, and answers the requests that are not empty.
+// parseCommands feeds in to a new parser, growing by chunk bytes at a time, and returns the requests that are not
+// empty.
 func parseCommands(t testing.TB, cfg Config, in string, chunk int) (got [][]string, err error) {
 	p, err := NewCommandParser(cfg)
 	require.NoError(t, err)
@@ -203,8 +204,8 @@ func TestConfigsWithoutSenseAreRefused(t *testing.T) {
 	}
 }
 
-// What a parser has looked at it must not look at again: else a large message that arrives in small pieces costs time that
-// grows with the square of its size. So everything seen is spoiled before the next byte comes.
+// What a parser has looked at it must not look at again: else a large message that arrives in small pieces costs time
+// that grows with the square of its size. So everything seen is spoiled before the next byte comes.
 func TestCommandParserNeverLooksBack(t *testing.T) {
 	in := wire("SET", strings.Repeat("k", 100), strings.Repeat("v", 100), "", "x")
 	p, err := NewCommandParser(Config{})
@@ -270,7 +271,10 @@ func allocated(fn func()) uint64 {
 }
 
 func TestAnnouncedSizesAllocateNothing(t *testing.T) {
-	for _, in := range []string{"*1048576\r\n$1\r\na\r\n", "*1\r\n$536870912\r\nabc", "$536870912\r\nabc", "*1048576\r\n:1\r\n"} {
+	for _, in := range []string{
+		"*1048576\r\n$1\r\na\r\n", "*1\r\n$536870912\r\nabc",
+		"$536870912\r\nabc", "*1048576\r\n:1\r\n",
+	} {
 		n := allocated(func() {
 			c, err := NewCommandParser(Config{})
 			require.NoError(t, err)

@@ -9,13 +9,13 @@ import (
 // pullBytes is how much of a new block is copied behind the beginning of a message at least, to find where it ends.
 const pullBytes = 512
 
-// CommandDecoder is the handler that makes requests of received bytes: it hands on a *Command for each, the same one every
-// time, which is valid until the next handler returns. Empty requests are passed over. While reading is paused it holds
-// back what it has; what is behind a protocol error, which it returns once, is ignored. It belongs to its channel's loop
-// and stands in one pipeline.
+// CommandDecoder is the handler that makes requests of received bytes: it hands on a *Command for each, the same one
+// every time, which is valid until the next handler returns. Empty requests are passed over. While reading is paused it
+// holds back what it has; what is behind a protocol error, which it returns once, is ignored. It belongs to its
+// channel's loop and stands in one pipeline.
 type CommandDecoder struct{ decoder[*Command] }
 
-// NewCommandDecoder answers a handler with the limits of cfg.
+// NewCommandDecoder returns a handler with the limits of cfg.
 func NewCommandDecoder(cfg Config) (*CommandDecoder, error) {
 	p, err := NewCommandParser(cfg)
 	if err != nil {
@@ -27,7 +27,7 @@ func NewCommandDecoder(cfg Config) (*CommandDecoder, error) {
 // ValueDecoder is CommandDecoder for clients: it hands on a *Value for each reply.
 type ValueDecoder struct{ decoder[*Value] }
 
-// NewValueDecoder answers a handler with the limits of cfg.
+// NewValueDecoder returns a handler with the limits of cfg.
 func NewValueDecoder(cfg Config) (*ValueDecoder, error) {
 	p, err := NewValueParser(cfg)
 	if err != nil {
@@ -57,17 +57,18 @@ type batch[M any] interface {
 	end()
 }
 
-// decoder cuts a stream of Bufs into messages. Messages that lie within one Buf are not copied; one that does not is put
-// together in a Buf of the decoder's own, of which no more is copied than it takes to find its end.
+// decoder cuts a stream of Bufs into messages. Messages that lie within one Buf are not copied; one that does not is
+// put together in a Buf of the decoder's own, of which no more is copied than it takes to find its end.
 type decoder[M any] struct {
 	parser  parser[M] // set by the constructor
 	maxHeld int       // set by the constructor
 	batch   batch[M]  // set by the constructor; nil: each message is handed on by itself
 
-	rest    *buffer.Buf // owned: received and not yet decoded; at its front is what the parser has begun with
-	ours    bool        // nobody else holds rest: it may grow
-	inRest  bool        // the message that is being handled may lie in rest
-	cur     *buffer.Buf // borrowed while a ChannelRead runs: what comes behind rest; others may hold it, so it stays as it is
+	rest   *buffer.Buf // owned: received and not yet decoded; at its front is what the parser has begun with
+	ours   bool        // nobody else holds rest: it may grow
+	inRest bool        // the message that is being handled may lie in rest
+	// cur is borrowed while a ChannelRead runs: what comes behind rest. Others may hold it, so it stays as it is.
+	cur     *buffer.Buf
 	off     int         // bytes at the front of cur that are done with
 	pulled  int         // bytes behind them that have been copied to the end of rest
 	view    buffer.Buf  // scratch
@@ -292,7 +293,7 @@ func (d *decoder[M]) receiveLate(ctx *pipeline.Context, b *buffer.Buf) error {
 	return nil
 }
 
-// release takes ownership of b, which may be nil, and answers nil.
+// release takes ownership of b, which may be nil, and returns nil.
 func release(b *buffer.Buf) *buffer.Buf {
 	if b != nil {
 		b.Release()

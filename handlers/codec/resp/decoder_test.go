@@ -67,7 +67,8 @@ func commandChannel(t testing.TB, cfg Config) (*pipelinetest.Channel, *collector
 
 func TestDecoderMakesTheSameCommandsOfAnySplit(t *testing.T) {
 	big := strings.Repeat("v", 1500)
-	in := wire("SET", "k", big) + "*0\r\n\r\n" + "PING 'a b'\r\n" + strings.Repeat(wire("GET", "key"), 50) + wire("MSET", "a", "1", "b", "") + wire("SET", "x", big)
+	in := wire("SET", "k", big) + "*0\r\n\r\n" + "PING 'a b'\r\n" +
+		strings.Repeat(wire("GET", "key"), 50) + wire("MSET", "a", "1", "b", "") + wire("SET", "x", big)
 	want := []string{"SET k " + big, "PING a b"}
 	for range 50 {
 		want = append(want, "GET key")

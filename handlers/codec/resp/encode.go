@@ -13,8 +13,8 @@ import (
 
 const crlf = "\r\n"
 
-// AppendSimple appends a simple string. ErrEncode when s has a CR or LF: it would end the string and begin another value.
-// It borrows b until return.
+// AppendSimple appends a simple string. ErrEncode when s has a CR or LF: it would end the string and begin another
+// value. It borrows b until return.
 func AppendSimple(b *buffer.Buf, s string) error { return appendLine(b, '+', s) }
 
 // AppendError appends an error; by custom its first word, in capitals, is its kind. ErrEncode when s has a CR or LF.
@@ -66,8 +66,8 @@ func AppendCommand(b *buffer.Buf, args ...[]byte) {
 	}
 }
 
-// AppendValue appends any value. ErrEncode, and nothing appended, when a line in it has a CR or LF or would read as another
-// kind, or when its kind is unknown. It borrows b until return.
+// AppendValue appends any value. ErrEncode, and nothing appended, when a line in it has a CR or LF or would read as
+// another kind, or when its kind is unknown. It borrows b until return.
 func AppendValue(b *buffer.Buf, v *Value) error {
 	if err := encodable(v); err != nil {
 		return err
@@ -143,7 +143,7 @@ func appendBytes(b *buffer.Buf, kind byte, p []byte) {
 // maxHeader is a type byte, a sign, 19 digits, CR LF.
 const maxHeader = 24
 
-// room answers the end of b with room for a bulk string of n bytes. It borrows b until return.
+// room returns the end of b with room for a bulk string of n bytes. It borrows b until return.
 func room(b *buffer.Buf, n int) []byte {
 	n += len(crlf)
 	if b.Room() < maxHeader+n {
@@ -156,7 +156,7 @@ func appendHeader(b *buffer.Buf, kind byte, n int64) {
 	b.Extend(putHeader(room(b, 0), kind, n))
 }
 
-// putHeader writes a line with a number and answers its length. Nearly all numbers are short: cheaper than strconv.
+// putHeader writes a line with a number and returns its length. Nearly all numbers are short: cheaper than strconv.
 func putHeader(t []byte, kind byte, n int64) int {
 	t[0] = kind
 	i, u := 1, uint64(n)

@@ -27,7 +27,8 @@ func TestAppendFunctionsWriteWhatTheirNamesSay(t *testing.T) {
 	AppendNullArray(b)
 	AppendArrayHeader(b, 10)
 	AppendCommand(b, []byte("GET"), []byte("k"))
-	assert.Equal(t, "+OK\r\n-ERR no\r\n:0\r\n:-9223372036854775808\r\n:9223372036854775807\r\n$4\r\na\r\nb\r\n$0\r\n\r\n"+
+	assert.Equal(t, "+OK\r\n-ERR no\r\n:0\r\n:-9223372036854775808\r\n:9223372036854775807\r\n"+
+		"$4\r\na\r\nb\r\n$0\r\n\r\n"+
 		"$3\r\n-12\r\n$-1\r\n*-1\r\n*10\r\n*2\r\n$3\r\nGET\r\n$1\r\nk\r\n", string(b.Bytes()))
 }
 

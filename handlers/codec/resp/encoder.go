@@ -6,8 +6,8 @@ import (
 	"github.com/weirnet/weir/pipeline"
 )
 
-// ValueEncoder is the handler that writes *Value and *Command messages as bytes; it passes other messages on as they are.
-// It has no state: one may stand in any number of pipelines.
+// ValueEncoder is the handler that writes *Value and *Command messages as bytes; it passes other messages on as they
+// are. It has no state: one may stand in any number of pipelines.
 type ValueEncoder struct{}
 
 var _ pipeline.WriteHandler = ValueEncoder{}

@@ -9,13 +9,16 @@ import (
 )
 
 // fuzzLimits are small, so that short inputs reach them.
-var fuzzLimits = Config{MaxBulkBytes: 64, MaxElements: 16, MaxLineBytes: 48, MaxDepth: 4, MaxMessageBytes: 256, Inline: true}
+var fuzzLimits = Config{
+	MaxBulkBytes: 64, MaxElements: 16, MaxLineBytes: 48, MaxDepth: 4, MaxMessageBytes: 256, Inline: true,
+}
 
 var fuzzSeeds = []string{
 	"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$5\r\nhello\r\n*1\r\n$4\r\nPING\r\n",
 	"*0\r\n*-1\r\n\r\nPING \"a\\x41\\n\" 'b\\'' c\"d\"\nGET k\r\n",
 	"*1\r\n$4\r\nPINGxx", "*1\r\n#4\r\n", "PING \"a\n", "*2\r\n$-1\r\n", "*99999999999\r\n",
-	"+OK\r\n-ERR x\r\n:-12\r\n$-1\r\n*-1\r\n*2\r\n*1\r\n:1\r\n$2\r\n\r\n\r\n", "*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n:1\r\n", ":1x\r\n", "+a\rb\r\n",
+	"+OK\r\n-ERR x\r\n:-12\r\n$-1\r\n*-1\r\n*2\r\n*1\r\n:1\r\n$2\r\n\r\n\r\n",
+	"*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n:1\r\n", ":1x\r\n", "+a\rb\r\n",
 }
 
 // outcome is all that a stream gave: its messages, how many bytes they took, and whether it failed.
@@ -25,7 +28,8 @@ type outcome struct {
 	failed   string
 }
 
-// decodeAll runs dec over in, which grows by the lengths in splits, cyclically (0 counts as 1). keep makes a message last.
+// decodeAll runs dec over in, which grows by the lengths in splits, cyclically (0 counts as 1). keep makes a message
+// last.
 func decodeAll[M any](t *testing.T, dec codec.Decoder[M], keep func(M) any, in, splits []byte) outcome {
 	var o outcome
 	end := len(in)
@@ -97,14 +101,16 @@ func FuzzValuesDoNotDependOnSplits(f *testing.F) {
 			whole, _ := NewValueParser(cfg)
 			split, _ := NewValueParser(cfg)
 			sameOutcome(t, decodeAll(t, whole, keepValue, in, nil), decodeAll(t, split, keepValue, in, splits))
-			if held := 16*cap(split.nodes) + 64*cap(split.arena) + 4*cap(split.open) + 8*cap(split.frames); held > 2048+128*len(in) {
+			held := 16*cap(split.nodes) + 64*cap(split.arena) + 4*cap(split.open) + 8*cap(split.frames)
+			if held > 2048+128*len(in) {
 				t.Fatalf("%d bytes held after an input of %d", held, len(in))
 			}
 		}
 	})
 }
 
-// FuzzEncodedValuesDecodeToThemselves builds a value from the fuzzer's bytes; whatever can be written reads as the same.
+// FuzzEncodedValuesDecodeToThemselves builds a value from the fuzzer's bytes; whatever can be written reads as the
+// same.
 func FuzzEncodedValuesDecodeToThemselves(f *testing.F) {
 	f.Add([]byte{6, 3, 2, 3, 'a', 'b', 'c', 5, 2, 'x', 'y', 4, 9, 0, 1})
 	f.Add([]byte{2, 1, '\n'})
@@ -129,7 +135,7 @@ func FuzzEncodedValuesDecodeToThemselves(f *testing.F) {
 	})
 }
 
-// makeValue reads a value in a form of its own: kind, length or count, bytes. It answers what is left of in.
+// makeValue reads a value in a form of its own: kind, length or count, bytes. It returns what is left of in.
 func makeValue(in []byte, depth int) (Value, []byte) {
 	if len(in) < 2 {
 		return Value{}, nil

@@ -6,8 +6,8 @@ import (
 	"github.com/weirnet/weir/handlers/codec"
 )
 
-// decodeInline reads a request that is one line of words, as a person types it. Redis ends it at LF, with or without CR,
-// and stops looking at a NUL byte; here a NUL is a byte like any other.
+// decodeInline reads a request that is one line of words, as a person types it. Redis ends it at LF, with or without
+// CR, and stops looking at a NUL byte; here a NUL is a byte like any other.
 func (p *CommandParser) decodeInline(in []byte) (int, error) {
 	from := min(p.scanned, len(in))
 	i := bytes.IndexByte(in[from:], '\n')

@@ -12,13 +12,13 @@ import (
 	"github.com/weirnet/weir/handlers/codec"
 )
 
-// nettyIDs are the cases that Netty's Redis codec is held to (codec-redis, RedisDecoderTest and RedisEncoderTest). Each of
-// them runs below or stands in nettyDeviations.
+// nettyIDs are the cases that Netty's Redis codec is held to (codec-redis, RedisDecoderTest and RedisEncoderTest). Each
+// of them runs below or stands in nettyDeviations.
 //
 //go:embed testdata/netty-ids.txt
 var nettyIDs string
 
-// nettyDeviations are the cases that this package answers otherwise, with the reason. There are none.
+// nettyDeviations are the cases that this package treats otherwise, with the reason. There are none.
 var nettyDeviations = map[string]string{}
 
 func simple(s string) Value     { return Value{Kind: Simple, Bytes: []byte(s)} }

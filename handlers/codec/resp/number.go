@@ -2,8 +2,8 @@ package resp
 
 import "math"
 
-// strictInt reads a decimal integer in the only form that Redis writes and takes in lengths: an optional minus, no plus,
-// no leading zero, nothing around it.
+// strictInt reads a decimal integer in the only form that Redis writes and takes in lengths: an optional minus, no
+// plus, no leading zero, nothing around it.
 func strictInt(b []byte) (n int64, ok bool) {
 	if len(b) == 1 && b[0] == '0' {
 		return 0, true
@@ -49,8 +49,9 @@ func magnitude(digits []byte, negative bool) (int64, bool) {
 	return int64(u), true
 }
 
-// shortLength reads what nearly every header line is: 1 to 8 digits from in[i] on, then CR LF. It answers the number and
-// the offset behind the line, or next = 0 when the line is anything else or not complete: then the slow way decides.
+// shortLength reads what nearly every header line is: 1 to 8 digits from in[i] on, then CR LF. It returns the number
+// and the offset behind the line, or next = 0 when the line is anything else or not complete: then the slow way
+// decides.
 func shortLength(in []byte, i int) (n, next int) {
 	if i >= len(in) {
 		return 0, 0

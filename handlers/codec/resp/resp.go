@@ -1,11 +1,12 @@
 // Package resp reads and writes the Redis serialization protocol, version 2: requests on a server's side, values on a
 // client's.
 //
-// CommandParser and ValueParser are the parsers alone, on plain bytes. CommandDecoder and ValueDecoder are handlers around
-// them, ValueEncoder and the Append functions write. Limits and the wording of errors are those of Redis 7; where it is
-// more lenient than safe (bytes in the place of CR LF), this package is strict.
+// CommandParser and ValueParser are the parsers alone, on plain bytes. CommandDecoder and ValueDecoder are handlers
+// around them, ValueEncoder and the Append functions write. Limits and the wording of errors are those of Redis 7;
+// where it is more lenient than safe (bytes in the place of CR LF), this package is strict.
 //
-// Source: https://redis.io/docs/latest/develop/reference/protocol-spec/ and the behaviour of redis-server 7.0 on a socket.
+// Source: https://redis.io/docs/latest/develop/reference/protocol-spec/ and the behaviour of redis-server 7.0 on a
+// socket.
 package resp
 
 import (
@@ -18,9 +19,9 @@ import (
 var (
 	// ErrProtocol is in the chain of every error about bytes that are not RESP or exceed a limit.
 	ErrProtocol = errors.New("resp: protocol error")
-	// ErrEncode answers a value that cannot be written: nothing of it was.
+	// ErrEncode is returned for a value that cannot be written: nothing of it was.
 	ErrEncode = errors.New("resp: cannot encode")
-	// ErrConfig answers limits that make no sense.
+	// ErrConfig is returned for limits that make no sense.
 	ErrConfig = errors.New("resp: bad config")
 )
 
@@ -41,19 +42,20 @@ type Config struct {
 	// MaxElements bounds the arguments of a command and the values of a message, those of nested arrays included. Zero
 	// means 1,048,576.
 	MaxElements int
-	// MaxLineBytes bounds an inline command and every other line, counted as Redis does: its type byte is, its LF is not.
-	// Zero means 64 KiB.
+	// MaxLineBytes bounds an inline command and every other line, counted as Redis does: its type byte is, its LF is
+	// not. Zero means 64 KiB.
 	MaxLineBytes int
 	// MaxDepth bounds how deep arrays nest: 1 is an array without arrays in it. Zero means 1024.
 	MaxDepth int
 	// MaxMessageBytes bounds a whole message, and what a handler keeps while reading is paused. Zero means 1 GiB; the
 	// most is 4 GiB - 1.
 	MaxMessageBytes int
-	// Inline makes a ValueParser take a line that begins with no type byte as a value of kind Inline instead of an error.
+	// Inline makes a ValueParser take a line that begins with no type byte as a value of kind Inline instead of an
+	// error.
 	Inline bool
 }
 
-// withDefaults answers cfg with its zeros replaced, or what is wrong with it.
+// withDefaults returns cfg with its zeros replaced, or what is wrong with it.
 func (cfg Config) withDefaults() (Config, error) {
 	for _, f := range []struct {
 		name  string
@@ -87,7 +89,7 @@ func (e *ProtocolError) Error() string { return "resp: protocol error: " + e.Rea
 // Unwrap makes errors.Is(err, ErrProtocol) true.
 func (e *ProtocolError) Unwrap() error { return ErrProtocol }
 
-// Reply is the error that Redis answers before it closes the connection, for AppendError.
+// Reply is the error that Redis replies with before it closes the connection, for AppendError.
 func (e *ProtocolError) Reply() string { return "ERR Protocol error: " + e.Reason }
 
 func protocolError(reason string) error { return &ProtocolError{Reason: reason} }

@@ -26,8 +26,8 @@ func (k Kind) String() string {
 	return "unknown"
 }
 
-// Value is any RESP2 value. One that a ValueParser answered belongs to it and is valid as long as the input it was parsed
-// from, in a handler until ChannelRead returns; Clone makes one to keep.
+// Value is any RESP2 value. One that a ValueParser returned belongs to it and is valid as long as the input it was
+// parsed from, in a handler until ChannelRead returns; Clone makes one to keep.
 type Value struct {
 	Kind  Kind
 	Int   int64   // of an Integer
@@ -35,7 +35,7 @@ type Value struct {
 	Elems []Value // of an Array
 }
 
-// Clone answers a deep copy that shares no memory with v.
+// Clone returns a deep copy that shares no memory with v.
 func (v *Value) Clone() *Value {
 	c := clone(v)
 	return &c

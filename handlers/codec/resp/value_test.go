@@ -123,7 +123,9 @@ func TestValueLimitsHoldAtTheLastByte(t *testing.T) {
 			return "*2\r\n:1\r\n*" + strconv.Itoa(n-2) + "\r\n" + strings.Repeat(":1\r\n", n-2)
 		}},
 		{"depth", Config{MaxDepth: 3}, 3, func(n int) string { return strings.Repeat("*1\r\n", n) + ":1\r\n" }},
-		{"depth of an empty array", Config{MaxDepth: 3}, 3, func(n int) string { return strings.Repeat("*1\r\n", n-1) + "*0\r\n" }},
+		{"depth of an empty array", Config{MaxDepth: 3}, 3, func(n int) string {
+			return strings.Repeat("*1\r\n", n-1) + "*0\r\n"
+		}},
 		{"line", Config{MaxLineBytes: 10}, 10, func(n int) string { return "+" + strings.Repeat("x", n-2) + "\r\n" }},
 		{"message", Config{MaxMessageBytes: 30}, 30, func(n int) string {
 			return "*1\r\n$" + strconv.Itoa(n-11) + "\r\n" + strings.Repeat("x", n-11) + "\r\n"
@@ -156,7 +158,8 @@ func TestElementsAreCountedPerMessage(t *testing.T) {
 }
 
 func TestValueParserNeverLooksBack(t *testing.T) {
-	in := "*3\r\n*2\r\n:1\r\n$100\r\n" + strings.Repeat("x", 100) + "\r\n+" + strings.Repeat("y", 50) + "\r\n*1\r\n*1\r\n:1\r\n"
+	in := "*3\r\n*2\r\n:1\r\n$100\r\n" + strings.Repeat("x", 100) + "\r\n+" +
+		strings.Repeat("y", 50) + "\r\n*1\r\n*1\r\n:1\r\n"
 	p, err := NewValueParser(Config{})
 	require.NoError(t, err)
 	seen := make([]byte, 0, len(in))

@@ -34,7 +34,7 @@ type ValueParser struct {
 
 var _ codec.Decoder[*Value] = (*ValueParser)(nil)
 
-// NewValueParser answers a parser at the start of a stream.
+// NewValueParser returns a parser at the start of a stream.
 func NewValueParser(cfg Config) (*ValueParser, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -43,7 +43,7 @@ func NewValueParser(cfg Config) (*ValueParser, error) {
 	return &ValueParser{cfg: cfg, bulk: -1}, nil
 }
 
-// Decode borrows in until return and answers the value at its front. With codec.ErrShort the next call's in begins with
+// Decode borrows in until return and returns the value at its front. With codec.ErrShort the next call's in begins with
 // the same bytes: what has been looked at is not looked at again. An error that is ErrProtocol is final.
 func (p *ValueParser) Decode(in []byte) (*Value, int, error) {
 	if p.failed != nil {
@@ -222,7 +222,7 @@ func (p *ValueParser) length(in []byte, limit int, bad, tooBig string) (n, next 
 	return int(v), end + 2, nil
 }
 
-// line answers the offset of the CR LF that ends the line at p.pos.
+// line returns the offset of the CR LF that ends the line at p.pos.
 func (p *ValueParser) line(in []byte, tooBig string) (end int, err error) {
 	end, err = p.lineFeed(in, tooBig)
 	if err != nil {
@@ -235,7 +235,7 @@ func (p *ValueParser) line(in []byte, tooBig string) (end int, err error) {
 	return end, nil
 }
 
-// lineFeed answers the offset of the LF that ends the line at p.pos.
+// lineFeed returns the offset of the LF that ends the line at p.pos.
 func (p *ValueParser) lineFeed(in []byte, tooBig string) (end int, err error) {
 	from := min(max(p.pos, p.scanned), len(in))
 	i := bytes.IndexByte(in[from:], '\n')
