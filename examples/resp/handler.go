@@ -9,7 +9,8 @@ import (
 	"github.com/weirnet/weir/pipeline"
 )
 
-// checkBytes is after how many bytes of replies to one batch of requests the handler looks whether the client reads them.
+// checkBytes is after how many bytes of replies to one batch of requests the handler looks whether the client reads
+// them.
 const checkBytes = 4 << 10
 
 // handler runs the requests of one client. It belongs to its channel's loop.
@@ -24,8 +25,8 @@ var (
 	_ pipeline.RemovedHandler     = (*handler)(nil)
 )
 
-// ChannelRead answers requests. A client that does not read its replies gets no more of its requests read: what it has
-// sent already stays in the decoder and in the kernel, and its replies stay few.
+// ChannelRead replies to requests. A client that does not read its replies gets no more of its requests read: what it
+// has sent already stays in the decoder and in the kernel, and its replies stay few.
 func (h *handler) ChannelRead(ctx *pipeline.Context, msg any) error {
 	batch, ok := msg.(*resp.CommandBatch)
 	if !ok {

@@ -42,7 +42,8 @@ func request(args ...string) string {
 }
 
 func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
-	in := request("SET", "k", "v") + "GET k\r\n\r\n*0\r\n" + request("INCR", "n") + request("nonsense") + request("LPUSH", "k", "x")
+	in := request("SET", "k", "v") + "GET k\r\n\r\n*0\r\n" + request("INCR", "n") +
+		request("nonsense") + request("LPUSH", "k", "x")
 	want := "+OK\r\n$1\r\nv\r\n:1\r\n-ERR unknown command 'nonsense', with args beginning with: \r\n" +
 		"-WRONGTYPE Operation against a key holding the wrong kind of value\r\n"
 	for _, size := range []int{1, 7, 1 << 20} {
@@ -81,7 +82,7 @@ func TestAPeerThatHasFinishedSendingGetsItsReplies(t *testing.T) {
 }
 
 // A client that sends requests and reads no replies: what is held for it stays within the watermark and one reply, and
-// when it reads again, everything is answered, in order.
+// when it reads again, every request has its reply, in order.
 func TestAClientThatDoesNotReadIsNotReadFrom(t *testing.T) {
 	const replyBytes, requests = 1000, 2000
 	ch := newChannel(t)
@@ -102,7 +103,8 @@ func TestAClientThatDoesNotReadIsNotReadFrom(t *testing.T) {
 	assert.False(t, ch.Paused())
 	var want strings.Builder
 	for i := range requests {
-		fmt.Fprintf(&want, "$%d\r\n%s\r\n$%d\r\n%d\r\n", replyBytes, strings.Repeat("x", replyBytes), len(fmt.Sprint(i)), i)
+		fmt.Fprintf(&want, "$%d\r\n%s\r\n$%d\r\n%d\r\n", replyBytes, strings.Repeat("x", replyBytes),
+			len(fmt.Sprint(i)), i)
 	}
 	assert.Equal(t, want.Len(), got.Len())
 	assert.True(t, want.String() == got.String())

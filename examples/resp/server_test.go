@@ -145,8 +145,8 @@ const (
 	sentinelReply = "$8\r\nsentinel\r\n"
 )
 
-// converse sends in, and a request behind it when in is short enough that the server takes both at once, and answers what
-// comes back until the reply to that request or the end.
+// converse sends in, and a request behind it when in is short enough that the server takes both at once, and returns
+// what comes back until the reply to that request or the end.
 func converse(t *testing.T, c net.Conn, in string) string {
 	t.Helper()
 	if len(in) < 1000 {
@@ -184,7 +184,7 @@ func TestMalformedStreamsAreAnsweredAsByRedis(t *testing.T) {
 	})
 }
 
-// run starts one of Redis' programs against our server and answers what it prints.
+// run starts one of Redis' programs against our server and returns what it prints.
 func run(t *testing.T, input, program string, args ...string) string {
 	t.Helper()
 	path := redistest.Binary(t, program)
@@ -243,9 +243,11 @@ hello world
 func TestRedisBenchmarkRuns(t *testing.T) {
 	onEachTransport(t, func(t *testing.T, port string) {
 		tests := []string{
-			"PING_INLINE", "PING_MBULK", "SET", "GET", "INCR", "LPUSH", "RPUSH", "LPOP", "RPOP", "SADD", "HSET", "SPOP", "LRANGE_100", "MSET",
+			"PING_INLINE", "PING_MBULK", "SET", "GET", "INCR", "LPUSH", "RPUSH", "LPOP", "RPOP", "SADD", "HSET", "SPOP",
+			"LRANGE_100", "MSET",
 		}
-		got := run(t, "", "redis-benchmark", "-p", port, "-n", "1000", "-c", "10", "-P", "8", "-r", "100", "-d", "100", "--csv",
+		got := run(t, "", "redis-benchmark", "-p", port, "-n", "1000", "-c", "10", "-P", "8", "-r", "100", "-d", "100",
+			"--csv",
 			"-t", strings.ToLower(strings.Join(tests, ",")))
 		assert.NotContains(t, strings.ToLower(got), "error")
 		for _, name := range tests {

@@ -1,5 +1,5 @@
-// Package command executes Redis commands against a store. It knows nothing of sockets: a Session takes the arguments of a
-// request and appends the reply to a buffer, byte for byte what Redis 7.0 answers.
+// Package command executes Redis commands against a store. It knows nothing of sockets: a Session takes the arguments
+// of a request and appends the reply to a buffer, byte for byte what Redis 7.0 replies.
 package command
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/weirnet/weir/examples/resp/internal/store"
 )
 
-// ErrConfig answers a configuration that makes no sense.
+// ErrConfig is returned for a configuration that makes no sense.
 var ErrConfig = errors.New("command: bad config")
 
 // maxNameBytes is longer than any command's name.
@@ -43,14 +43,15 @@ type command struct {
 	run     func(*Session)
 }
 
-// New answers the commands over st.
+// New returns the commands over st.
 func New(st *store.Store) (*Set, error) {
 	if st == nil {
 		return nil, ErrConfig
 	}
 	set := &Set{store: st, started: st.Now()}
 	for _, group := range [][]command{
-		connectionCommands(), stringCommands(), keyCommands(), listCommands(), setCommands(), hashCommands(), serverCommands(),
+		connectionCommands(), stringCommands(), keyCommands(), listCommands(), setCommands(), hashCommands(),
+		serverCommands(),
 	} {
 		for i := range group {
 			set.add(&group[i])
@@ -72,7 +73,7 @@ type Session struct {
 	out  *buffer.Buf
 }
 
-// NewSession answers a client that has selected database 0. Close ends it.
+// NewSession returns a client that has selected database 0. Close ends it.
 func (s *Set) NewSession() *Session {
 	s.sessions.Add(1)
 	return &Session{set: s, db: s.store.DB(0)}
@@ -129,7 +130,7 @@ func nameHash(name []byte) uint {
 	return h % namePlaces
 }
 
-// is tells whether an argument is a word, whatever its case. word is in lower case.
+// is reports whether an argument is a word, whatever its case. word is in lower case.
 func is(arg []byte, word string) bool {
 	if len(arg) != len(word) {
 		return false
@@ -163,7 +164,7 @@ func integer(p []byte) (n int64, ok bool) {
 	return n, err == nil
 }
 
-// integerArg is integer, and answers the error when the argument is none.
+// integerArg is integer, and replies with the error when the argument is none.
 func (s *Session) integerArg(i int) (n int64, ok bool) {
 	if n, ok = integer(s.args[i]); !ok {
 		s.raw(errNotInteger)
@@ -180,8 +181,8 @@ func (s *Session) countArg(i int) (n int64, ok bool) {
 	return n, true
 }
 
-// find answers what lies under the key of a locked shard, when it is of the kind or nothing. ok is false, and the error
-// answered, when it is of another kind.
+// find returns what lies under the key of a locked shard, when it is of the kind or nothing. ok is false, and the error
+// is the reply, when it is of another kind.
 func (s *Session) find(sh *store.Shard, key []byte, kind store.Kind) (e *store.Entry, ok bool) {
 	e = sh.Find(key)
 	if e != nil && e.Kind != kind {

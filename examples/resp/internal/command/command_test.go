@@ -238,7 +238,8 @@ func TestUsualCommandsAllocateNothing(t *testing.T) {
 	c.do("SET counter 1000000000")
 	c.do("HSET hash field value")
 	for _, request := range []string{
-		"SET key value", "SET key value EX 100", "GET key", "MSET key 1 other 2", "MGET key other none", "INCR counter", "EXISTS key",
+		"SET key value", "SET key value EX 100", "GET key", "MSET key 1 other 2", "MGET key other none",
+		"INCR counter", "EXISTS key",
 		"HGET hash field", "PING", "EXPIRE key 100", "TTL key",
 	} {
 		var args [][]byte
@@ -256,7 +257,9 @@ func TestUsualCommandsAllocateNothing(t *testing.T) {
 func BenchmarkExecute(b *testing.B) {
 	c := newClient(b)
 	out := buffer.New(4096)
-	for _, request := range []string{"PING", "SET key:000000000001 xxx", "GET key:000000000001", "INCR counter", "MGET a b c d e f g h i j"} {
+	for _, request := range []string{
+		"PING", "SET key:000000000001 xxx", "GET key:000000000001", "INCR counter", "MGET a b c d e f g h i j",
+	} {
 		var args [][]byte
 		for _, word := range strings.Fields(request) {
 			args = append(args, []byte(word))

@@ -118,8 +118,8 @@ func (s *Session) expireConditions() (c expireConditions, ok bool) {
 	return c, true
 }
 
-// allow tells whether the conditions permit a key that expires at old, or never, to expire at next. Never is later than
-// any time.
+// allow reports whether the conditions permit a key that expires at old, or never, to expire at next. Never is later
+// than any time.
 func (c expireConditions) allow(old, next int64) bool {
 	never := old == store.NoExpiry
 	switch {

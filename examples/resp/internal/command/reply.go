@@ -7,7 +7,7 @@ import (
 	"github.com/weirnet/weir/handlers/codec/resp"
 )
 
-// What Redis answers in the same words every time.
+// What Redis replies in the same words every time.
 const (
 	replyOK          = "+OK\r\n"
 	errSyntax        = "-ERR syntax error\r\n"
@@ -26,7 +26,7 @@ const (
 // previewBytes is how much of an unknown command and of its arguments Redis repeats.
 const previewBytes = 128
 
-// raw answers bytes that are a reply already.
+// raw replies with bytes that are a reply already.
 func (s *Session) raw(reply string) { s.out.AppendString(reply) }
 
 func (s *Session) int(n int) { resp.AppendInt(s.out, int64(n)) }
@@ -45,7 +45,7 @@ func (s *Session) array(n int) { resp.AppendArrayHeader(s.out, n) }
 
 func (s *Session) bulk(text string) { resp.AppendBulkString(s.out, text) }
 
-// errorf answers an error. Redis puts blanks for line breaks, which arguments may have, and so does this.
+// errorf replies with an error. Redis puts blanks for line breaks, which arguments may have, and so does this.
 func (s *Session) errorf(format string, args ...any) {
 	text := strings.NewReplacer("\r", " ", "\n", " ").Replace(fmt.Sprintf(format, args...))
 	if err := resp.AppendError(s.out, "ERR "+text); err != nil {

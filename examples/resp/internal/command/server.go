@@ -10,7 +10,7 @@ import (
 	"github.com/weirnet/weir/examples/resp/internal/store"
 )
 
-// compatibleVersion is the Redis whose answers these are; clients choose what they send by it.
+// compatibleVersion is the Redis whose replies these are; clients choose what they send by it.
 const compatibleVersion = "7.0.15"
 
 func serverCommands() []command {
@@ -39,7 +39,7 @@ func flushall(s *Session) {
 	s.raw(replyOK)
 }
 
-// settings are what CONFIG GET answers, by name.
+// settings are what CONFIG GET replies with, by name.
 func (s *Session) settings() [][2]string {
 	return [][2]string{
 		{"appendonly", "no"},
@@ -92,7 +92,8 @@ func info(s *Session) {
 	for _, section := range sections {
 		wanted := len(s.args) == 1
 		for _, a := range s.args[1:] {
-			wanted = wanted || is(a, strings.ToLower(section.name)) || is(a, "all") || is(a, "default") || is(a, "everything")
+			wanted = wanted || is(a, strings.ToLower(section.name)) ||
+				is(a, "all") || is(a, "default") || is(a, "everything")
 		}
 		if !wanted {
 			continue
@@ -156,7 +157,7 @@ func commands(s *Session) {
 	}
 }
 
-// describeNamed answers null for a name that is none.
+// describeNamed replies with null for a name that is none.
 func (s *Session) describeNamed(names [][]byte) {
 	if len(names) == 0 {
 		s.array(len(s.set.list))
@@ -175,7 +176,7 @@ func (s *Session) describeNamed(names [][]byte) {
 	}
 }
 
-// documentNamed answers name and documentation by turns, and nothing for a name that is none.
+// documentNamed replies with name and documentation by turns, and nothing for a name that is none.
 func (s *Session) documentNamed(names [][]byte) {
 	found := s.set.list
 	if len(names) > 0 {
@@ -197,8 +198,8 @@ func (s *Session) documentNamed(names [][]byte) {
 	}
 }
 
-// describe answers the ten elements that Redis 7 answers; of categories, hints, key specifications and subcommands there
-// are none.
+// describe replies with the ten elements that Redis 7 gives; of categories, hints, key specifications and subcommands
+// there are none.
 func (s *Session) describe(c *command) {
 	s.array(10)
 	s.bulk(c.name)

@@ -40,7 +40,7 @@ func get(s *Session) {
 	sh.Unlock()
 }
 
-// getFrom answers the string under args[1]. False: something else lies there, which has been answered.
+// getFrom replies with the string under args[1]. False: something else lies there, and the reply says so.
 func (s *Session) getFrom(sh *store.Shard) bool {
 	e, ok := s.find(sh, s.args[1], store.String)
 	switch {

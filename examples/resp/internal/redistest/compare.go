@@ -10,8 +10,8 @@ import (
 	"github.com/weirnet/weir/handlers/codec/resp"
 )
 
-// clockSlack is by how much times to live may differ: the two servers read the clock at different moments, and the machine
-// may be slow. In the generated requests all times are further apart than that.
+// clockSlack is by how much times to live may differ: the two servers read the clock at different moments, and the
+// machine may be slow. In the generated requests all times are further apart than that.
 const clockSlack = 60_000 // milliseconds
 
 // exception is what is compared where replies need not be the same bytes, and why not. Errors, and replies of another
@@ -21,7 +21,7 @@ type exception struct {
 	same func(theirs, ours *resp.Value) bool
 }
 
-// exceptionOf answers the exception for a command, if there is one.
+// exceptionOf returns the exception for a command, if there is one.
 func exceptionOf(name string) (e exception, ok bool) {
 	switch strings.ToLower(name) {
 	case "smembers":
@@ -46,7 +46,7 @@ func exceptionOf(name string) (e exception, ok bool) {
 	return exception{}, false
 }
 
-// compare answers nil when our reply to a request is as good as theirs.
+// compare returns nil when our reply to a request is as good as theirs.
 func compare(args []string, theirWire, ourWire []byte) error {
 	if bytes.Equal(theirWire, ourWire) {
 		return nil
@@ -63,9 +63,10 @@ func compare(args []string, theirWire, ourWire []byte) error {
 		if e.same(theirs, ours) {
 			return nil
 		}
-		return fmt.Errorf("on %.200q redis answers %.500q and we %.500q (compared loosely: %s)", args, theirWire, ourWire, e.why)
+		return fmt.Errorf("on %.200q redis replies %.500q and we %.500q (compared loosely: %s)",
+			args, theirWire, ourWire, e.why)
 	}
-	return fmt.Errorf("on %.200q redis answers %.500q and we %.500q", args, theirWire, ourWire)
+	return fmt.Errorf("on %.200q redis replies %.500q and we %.500q", args, theirWire, ourWire)
 }
 
 func parse(wire []byte) (*resp.Value, error) {
@@ -91,7 +92,8 @@ func sameLength(theirs, ours *resp.Value) bool {
 func closeIntegers(slack int64) func(theirs, ours *resp.Value) bool {
 	return func(theirs, ours *resp.Value) bool {
 		diff := theirs.Int - ours.Int
-		return sameKind(theirs, ours) && theirs.Kind == resp.Integer && theirs.Int > slack && -slack < diff && diff < slack
+		return sameKind(theirs, ours) && theirs.Kind == resp.Integer && theirs.Int > slack &&
+			-slack < diff && diff < slack
 	}
 }
 
@@ -113,7 +115,7 @@ func sameElements(group int) func(theirs, ours *resp.Value) bool {
 	}
 }
 
-// taken are the members that SPOP has answered, sorted.
+// taken are the members that SPOP has returned, sorted.
 func taken(v *resp.Value) (list []string) {
 	switch v.Kind {
 	case resp.Bulk:

@@ -8,13 +8,15 @@ import (
 	"testing"
 )
 
-// Server is one side of a comparison: it answers each of the given number of requests in wire with the bytes of one reply.
+// Server is one side of a comparison: it replies to each of the given number of requests in wire with the bytes of one
+// reply.
 type Server interface {
 	Exchange(wire []byte, requests int) (replies [][]byte, err error)
 }
 
-// Differential gives seeded random requests, pipelined in batches of any length, to a redis-server and to ours, and fails
-// t at the first reply that differs beyond the exceptions. Both must be empty. It answers how often each command ran.
+// Differential gives seeded random requests, pipelined in batches of any length, to a redis-server and to ours, and
+// fails t at the first reply that differs beyond the exceptions. Both must be empty. It returns how often each command
+// ran.
 func Differential(t testing.TB, redis, ours Server, seed uint64, requests int) map[string]int {
 	t.Helper()
 	d := &differential{g: newGenerator(seed), redis: redis, ours: ours, ran: map[string]int{}}
@@ -106,7 +108,8 @@ func (d *differential) follow(args []string, theirWire, ourWire []byte) error {
 			return err
 		}
 		if !bytes.Equal(replies[0], []byte(want)) {
-			return fmt.Errorf("after %.200q redis took %q and we %q, but then %q answered %q", args, his, mine, request, replies[0])
+			return fmt.Errorf("after %.200q redis took %q and we %q, but then %q got %q",
+				args, his, mine, request, replies[0])
 		}
 	}
 	return nil

@@ -17,13 +17,14 @@ type generator struct {
 
 func newGenerator(seed uint64) *generator { return &generator{Rand: rand.New(rand.NewPCG(seed, 1))} }
 
-// forms are the commands, and what their arguments are: k a key, v a value, m one of few members, i an integer, n a small
-// one, t a time to live, o options of SET, x conditions of EXPIRE, p a pattern, d a database, lower-case words themselves;
-// what is behind … may be repeated.
+// forms are the commands, and what their arguments are: k a key, v a value, m one of few members, i an integer, n a
+// small one, t a time to live, o options of SET, x conditions of EXPIRE, p a pattern, d a database, lower-case words
+// themselves; what is behind … may be repeated.
 //
 //weir:immutable data
 var forms = []string{
-	"PING", "PING v", "ECHO v", "SET k v", "SET k i", "SET k v o", "SET k v o o", "GET k", "GETSET k v", "DEL k … k", "EXISTS k … k",
+	"PING", "PING v", "ECHO v", "SET k v", "SET k i", "SET k v o", "SET k v o o", "GET k", "GETSET k v", "DEL k … k",
+	"EXISTS k … k",
 	"INCR k", "DECR k", "INCRBY k i", "DECRBY k i", "MSET k v … k v", "MGET k … k", "APPEND k v", "STRLEN k",
 	"LPUSH k v … v", "RPUSH k v … v", "LPOP k", "RPOP k", "LPOP k n", "RPOP k n", "LRANGE k n n", "LLEN k",
 	"SADD k m … m", "SREM k m … m", "SPOP k", "SPOP k n", "SMEMBERS k", "SCARD k",
@@ -34,17 +35,22 @@ var forms = []string{
 
 //weir:immutable data
 var (
-	databases   = []string{"0", "1", "15"}
-	selections  = []string{"0", "0", "0", "1", "15", "16", "-1", "x", "2147483648"}
-	keyNames    = []string{"a", "b", "c", "d", "key:1", "key:2", "key:10", "", "A", "\xff\x00\r\n", "[x]", "*"}
-	members     = []string{"m1", "m2", "m3", "m4", "m5", "m6", "", "\x00", "\r\n", "12"}
-	integers    = []string{"0", "1", "-1", "2", "10", "100", "-100", "9223372036854775807", "-9223372036854775808", "9223372036854775806", "-9223372036854775807"}
-	notInts     = []string{"", "x", "1x", " 1", "1 ", "+1", "01", "-0", "-", "1.5", "9223372036854775808", "-9223372036854775809", "99999999999999999999999", "0x1", "1_0", "١"}
-	badExpiries = []string{"0", "9223372036854775807", "9223372036854775806", "9223372036854775", "9223372036854774", "-9223372036854775808"}
-	patterns    = []string{"*", "k*", "key:?", "key:[0-9]", "[^k]*", "[a-c]", "?", "\\*", "[[]x]", "*:*", "**", "[b-", "[\\", "[^", "[", "\\", "key:1*", "[A-Z]", "[z-a]", "*[\x80-\xff]*"}
-	settings    = []string{"save", "appendonly", "databases", "maxmemory", "maxmemory-policy", "proto-max-bulk-len", "SAVE", "no-such-setting"}
-	options     = []string{"NX", "XX", "GET", "KEEPTTL", "EX", "PX", "EXAT", "PXAT", "nx", "Get", "nonsense"}
-	condition   = []string{"NX", "XX", "GT", "LT", "gt", "nonsense", "no\r\nsense\r\n"}
+	databases  = []string{"0", "1", "15"}
+	selections = []string{"0", "0", "0", "1", "15", "16", "-1", "x", "2147483648"}
+	keyNames   = []string{"a", "b", "c", "d", "key:1", "key:2", "key:10", "", "A", "\xff\x00\r\n", "[x]", "*"}
+	members    = []string{"m1", "m2", "m3", "m4", "m5", "m6", "", "\x00", "\r\n", "12"}
+	integers   = []string{"0", "1", "-1", "2", "10", "100", "-100", "9223372036854775807", "-9223372036854775808",
+		"9223372036854775806", "-9223372036854775807"}
+	notInts = []string{"", "x", "1x", " 1", "1 ", "+1", "01", "-0", "-", "1.5", "9223372036854775808",
+		"-9223372036854775809", "99999999999999999999999", "0x1", "1_0", "١"}
+	badExpiries = []string{"0", "9223372036854775807", "9223372036854775806", "9223372036854775", "9223372036854774",
+		"-9223372036854775808"}
+	patterns = []string{"*", "k*", "key:?", "key:[0-9]", "[^k]*", "[a-c]", "?", "\\*", "[[]x]", "*:*", "**",
+		"[b-", "[\\", "[^", "[", "\\", "key:1*", "[A-Z]", "[z-a]", "*[\x80-\xff]*"}
+	settings = []string{"save", "appendonly", "databases", "maxmemory", "maxmemory-policy", "proto-max-bulk-len", "SAVE",
+		"no-such-setting"}
+	options   = []string{"NX", "XX", "GET", "KEEPTTL", "EX", "PX", "EXAT", "PXAT", "nx", "Get", "nonsense"}
+	condition = []string{"NX", "XX", "GT", "LT", "gt", "nonsense", "no\r\nsense\r\n"}
 )
 
 func pick(g *generator, from []string) string { return from[g.IntN(len(from))] }
@@ -164,7 +170,8 @@ func (g *generator) option() []string {
 	case "EXAT":
 		return []string{o, []string{"1", "1000000000", "0", "99999999999", "x", "9223372036854775807"}[g.IntN(6)]}
 	case "PXAT":
-		return []string{o, []string{"1", "1000000000000", "-5", "99999999999999", "x", "9223372036854775807"}[g.IntN(6)]}
+		times := []string{"1", "1000000000000", "-5", "99999999999999", "x", "9223372036854775807"}
+		return []string{o, times[g.IntN(len(times))]}
 	}
 	return []string{o}
 }

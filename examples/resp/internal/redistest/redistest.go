@@ -21,7 +21,7 @@ import (
 // startTimeout is how long a server may take to come up on a loaded machine.
 const startTimeout = 30 * time.Second
 
-// Binary answers the path of one of Redis' programs. Where it is not installed, the test is skipped, or fails when
+// Binary returns the path of one of Redis' programs. Where it is not installed, the test is skipped, or fails when
 // WEIR_REQUIRE names "redis".
 func Binary(t testing.TB, name string) string {
 	t.Helper()
@@ -30,7 +30,7 @@ func Binary(t testing.TB, name string) string {
 	return path
 }
 
-// Start runs a redis-server on a Unix socket, with nothing kept on disk, until the test ends, and answers the socket's
+// Start runs a redis-server on a Unix socket, with nothing kept on disk, until the test ends, and returns the socket's
 // path. Keys expire in it only when somebody looks at them, so that the test decides when.
 func Start(t testing.TB) (socket string) {
 	t.Helper()
@@ -89,7 +89,7 @@ type Conn struct {
 	Split func() int
 
 	in     []byte
-	done   int // bytes of in that are replies already answered
+	done   int // bytes of in that are replies already returned
 	parser *resp.ValueParser
 }
 
@@ -146,7 +146,7 @@ func (c *Conn) send(wire []byte) error {
 	return nil
 }
 
-// Reply waits for the next reply and answers it, and its bytes; both are valid until the next call.
+// Reply waits for the next reply and returns it, and its bytes; both are valid until the next call.
 func (c *Conn) Reply() (v *resp.Value, wire []byte, err error) {
 	for {
 		rest := c.in[c.done:]

@@ -33,7 +33,7 @@ func (sh *Shard) Persist(e *Entry) {
 	}
 }
 
-// expire removes at most budget entries whose time has come, and answers how many.
+// expire removes at most budget entries whose time has come, and returns how many.
 func (sh *Shard) expire(now int64, budget int) (removed int) {
 	for removed < budget {
 		e := sh.due.first()

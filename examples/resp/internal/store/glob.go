@@ -1,11 +1,11 @@
 package store
 
-// Match tells whether s matches a pattern as Redis does for KEYS: * is any run of bytes, ? any one byte, [a-c] and [^a-c]
-// a class, \ takes the next byte as it is. fold ignores the case of ASCII letters. Its time is bounded by the product of
-// the lengths.
+// Match reports whether s matches a pattern as Redis does for KEYS: * is any run of bytes, ? any one byte, [a-c] and
+// [^a-c] a class, \ takes the next byte as it is. fold ignores the case of ASCII letters. Its time is bounded by the
+// product of the lengths.
 //
-// The odd cases follow Redis: an empty s matches only an empty pattern, a class that is not closed ends with the pattern,
-// ranges compare bytes as signed (C's char on x86) and may be given backwards.
+// The odd cases follow Redis: an empty s matches only an empty pattern, a class that is not closed ends with the
+// pattern, ranges compare bytes as signed (C's char on x86) and may be given backwards.
 func Match(pattern, s []byte, fold bool) bool {
 	if len(s) == 0 {
 		return len(pattern) == 0
@@ -41,7 +41,7 @@ func Match(pattern, s []byte, fold bool) bool {
 	return p == len(pattern)
 }
 
-// matchByte matches c with the element at pattern[p] and answers where the next element begins.
+// matchByte matches c with the element at pattern[p] and returns where the next element begins.
 func matchByte(pattern []byte, p int, c byte, fold bool) (next int, ok bool) {
 	switch pattern[p] {
 	case '?':

@@ -14,7 +14,7 @@ func (h *Hash) Len() int { return len(h.fields) }
 // At is the field i.
 func (h *Hash) At(i int) (name, value string) { return h.fields[i].name, h.fields[i].value }
 
-// Get answers the value of a field. It borrows name until return.
+// Get returns the value of a field. It borrows name until return.
 func (h *Hash) Get(name []byte) (value string, ok bool) {
 	i, ok := h.index[string(name)]
 	if !ok {
@@ -23,7 +23,7 @@ func (h *Hash) Get(name []byte) (value string, ok bool) {
 	return h.fields[i].value, true
 }
 
-// Set gives a field a copy of value and tells whether the field is new. It borrows name and value until return.
+// Set gives a field a copy of value and reports whether the field is new. It borrows name and value until return.
 func (h *Hash) Set(name, value []byte) bool {
 	if i, ok := h.index[string(name)]; ok {
 		h.fields[i].value = string(value)
@@ -38,7 +38,7 @@ func (h *Hash) Set(name, value []byte) bool {
 	return true
 }
 
-// Remove removes a field and tells whether it was there; the last takes its place. It borrows name until return.
+// Remove removes a field and reports whether it was there; the last takes its place. It borrows name until return.
 func (h *Hash) Remove(name []byte) bool {
 	i, ok := h.index[string(name)]
 	if !ok {

@@ -12,13 +12,13 @@ func (s *Set) Len() int { return len(s.members) }
 // At is the member i, in no particular order.
 func (s *Set) At(i int) string { return s.members[i] }
 
-// Has tells whether p is a member. It borrows p until return.
+// Has reports whether p is a member. It borrows p until return.
 func (s *Set) Has(p []byte) bool {
 	_, ok := s.index[string(p)]
 	return ok
 }
 
-// Add adds a copy of p and tells whether it was new. It borrows p until return.
+// Add adds a copy of p and reports whether it was new. It borrows p until return.
 func (s *Set) Add(p []byte) bool {
 	if s.Has(p) {
 		return false
@@ -32,7 +32,7 @@ func (s *Set) Add(p []byte) bool {
 	return true
 }
 
-// Remove removes p and tells whether it was there. It borrows p until return.
+// Remove removes p and reports whether it was there. It borrows p until return.
 func (s *Set) Remove(p []byte) bool {
 	i, ok := s.index[string(p)]
 	if ok {
@@ -41,7 +41,7 @@ func (s *Set) Remove(p []byte) bool {
 	return ok
 }
 
-// RemoveAt removes and answers the member i; the last takes its place.
+// RemoveAt removes and returns the member i; the last takes its place.
 func (s *Set) RemoveAt(i int) string {
 	member, last := s.members[i], len(s.members)-1
 	if i != last {

@@ -20,10 +20,10 @@ const (
 //weir:immutable names
 var kindNames = [...]string{"none", "string", "list", "set", "hash"}
 
-// String is the name that the command TYPE answers.
+// String is the name that the command TYPE replies with.
 func (k Kind) String() string { return kindNames[k] }
 
-// NoExpiry is what ExpireAt answers of a key that stays.
+// NoExpiry is what ExpireAt returns of a key that stays.
 const NoExpiry = -1
 
 // Entry is what lies under a key. It belongs to whoever holds the lock of its shard.
@@ -59,7 +59,7 @@ type Shard struct {
 // Unlock unlocks a shard that DB.Lock has locked.
 func (sh *Shard) Unlock() { sh.mu.Unlock() }
 
-// Find answers what lies under key, or nil. What has expired is removed. It borrows key until return.
+// Find returns what lies under key, or nil. What has expired is removed. It borrows key until return.
 func (sh *Shard) Find(key []byte) *Entry {
 	e := sh.entries[string(key)]
 	if e != nil && e.due != 0 && sh.expired(e) {
@@ -69,7 +69,7 @@ func (sh *Shard) Find(key []byte) *Entry {
 	return e
 }
 
-// Add puts an empty entry of the kind under key, where nothing lies, and answers it. It borrows key until return.
+// Add puts an empty entry of the kind under key, where nothing lies, and returns it. It borrows key until return.
 func (sh *Shard) Add(key []byte, kind Kind) *Entry {
 	e := &Entry{key: string(key)}
 	e.Reset(kind)
@@ -123,12 +123,12 @@ func (sh *Shard) RemoveEmpty(e *Entry) {
 	}
 }
 
-// Random answers a number below n, n > 0.
+// Random returns a number below n, n > 0.
 func (sh *Shard) Random(n int) int {
 	return int(sh.random.Uint64() % uint64(n)) // so far below 2^64 that the bias does not matter
 }
 
-// expired tells whether e's time has come. Redis keeps a key through its last millisecond.
+// expired reports whether e's time has come. Redis keeps a key through its last millisecond.
 func (sh *Shard) expired(e *Entry) bool {
 	return e.due != 0 && sh.store.Now() > e.expireAt
 }

@@ -1,9 +1,9 @@
-// Package store keeps the databases of a Redis-like server in memory: strings, lists, sets and hashes under keys that may
-// expire.
+// Package store keeps the databases of a Redis-like server in memory: strings, lists, sets and hashes under keys that
+// may expire.
 //
 // Keys are spread over shards with a lock each, so that event loops rarely wait for each other. Whoever works on keys
-// locks their shards first: Lock for one key, LockKeys for several at once, LockAll for a whole database. A Store may be
-// used by any goroutine.
+// locks their shards first: Lock for one key, LockKeys for several at once, LockAll for a whole database. A Store may
+// be used by any goroutine.
 package store
 
 import (
@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// ErrConfig answers a configuration that makes no sense.
+// ErrConfig is returned for a configuration that makes no sense.
 var ErrConfig = errors.New("store: bad config")
 
 // shards is how many a database has: one bit each of a set in a uint64.
@@ -43,7 +43,7 @@ type Store struct {
 	cursor atomic.Uint32 // the shard at which the next Expire begins
 }
 
-// New answers empty databases.
+// New returns empty databases.
 func New(cfg Config) (*Store, error) {
 	if cfg.Databases < 0 || cfg.Databases > 1<<16 {
 		return nil, fmt.Errorf("%w: %d databases", ErrConfig, cfg.Databases)
@@ -72,7 +72,7 @@ func New(cfg Config) (*Store, error) {
 // Databases is how many there are.
 func (s *Store) Databases() int { return len(s.dbs) }
 
-// DB answers the database with that number, or nil.
+// DB returns the database with that number, or nil.
 func (s *Store) DB(i int) *DB {
 	if i < 0 || i >= len(s.dbs) {
 		return nil
@@ -95,9 +95,9 @@ func (s *Store) Flush() {
 	}
 }
 
-// Expire removes keys whose time has come, at most budget of them, and answers how many. Keys also expire when somebody
-// looks at them; this is for those that nobody looks at. It looks into each shard at most once; when its budget ends, the
-// next call begins at the next shard, so that no shard has to wait for another that is always busy.
+// Expire removes keys whose time has come, at most budget of them, and returns how many. Keys also expire when somebody
+// looks at them; this is for those that nobody looks at. It looks into each shard at most once; when its budget ends,
+// the next call begins at the next shard, so that no shard has to wait for another that is always busy.
 func (s *Store) Expire(budget int) int {
 	now, removed := s.Now(), 0
 	total := len(s.dbs) * shards
@@ -128,7 +128,8 @@ func (db *DB) Lock(key []byte) *Shard {
 	return sh
 }
 
-// LockKeys locks the shards of the keys keys[0], keys[step], …: what is done before Unlock is one step for everybody else.
+// LockKeys locks the shards of the keys keys[0], keys[step], …: what is done before Unlock is one step for everybody
+// else.
 func (db *DB) LockKeys(keys [][]byte, step int) Locked {
 	l := Locked{db: db}
 	for i := 0; i < len(keys); i += step {
@@ -171,7 +172,7 @@ func (l Locked) Unlock() {
 	}
 }
 
-// Shard answers the shard of a key, which must be one of those that are locked. It borrows key until return.
+// Shard returns the shard of a key, which must be one of those that are locked. It borrows key until return.
 func (l Locked) Shard(key []byte) *Shard { return l.db.shard(key) }
 
 // Len is how many keys there are, those included whose time has come and that nobody has removed yet.
