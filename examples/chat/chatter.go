@@ -85,7 +85,8 @@ func (c *chatter) line(ctx *pipeline.Context, line string) error {
 	return c.delivered(ctx, c.room.say("<%s> %s", c.nick, line))
 }
 
-// delivered tells the sender when the room could not take a line: refusing it is better than keeping lines without bound.
+// delivered tells the sender when the room could not take a line: refusing it is better than keeping lines without
+// bound.
 func (c *chatter) delivered(ctx *pipeline.Context, err error) error {
 	if err != nil {
 		return c.tell(ctx, "not delivered to everybody: "+err.Error())

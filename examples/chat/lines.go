@@ -43,7 +43,7 @@ func (s *splitter) feed(p []byte, line func([]byte) error) error {
 	return nil
 }
 
-// printable answers the line with everything that could steer a terminal replaced.
+// printable returns the line with everything that could steer a terminal replaced.
 func printable(line []byte) string {
 	return strings.Map(func(r rune) rune {
 		if !strconv.IsPrint(r) {

@@ -25,7 +25,7 @@ type room struct {
 	guests int             // guarded by mu
 }
 
-// newServer answers a server with one room.
+// newServer returns a server with one room.
 func newServer() *weir.Server {
 	srv := &weir.Server{}
 	r := &room{nicks: make(map[string]bool)}
