@@ -58,9 +58,11 @@ func (c *client) ChannelInactive(ctx *pipeline.Context) error {
 	c.listener.counters.open.Add(-1)
 	c.setHigh(false)
 	// A reset is the client's affair; one that goes on sending when the server leaves is cut off.
-	if cause := ctx.Cause(); cause != nil && !errors.Is(cause, syscall.ECONNRESET) && !errors.Is(cause, channel.ErrCloseTimeout) {
+	if cause := ctx.Cause(); cause != nil && !errors.Is(cause, syscall.ECONNRESET) &&
+		!errors.Is(cause, channel.ErrCloseTimeout) {
 		c.listener.counters.failed.Add(1)
-		c.listener.logger.Warn("client closed", "protocol", c.listener.protocol.name, "from", ctx.RemoteAddr(), "error", cause)
+		c.listener.logger.Warn("client closed", "protocol", c.listener.protocol.name, "from", ctx.RemoteAddr(),
+			"error", cause)
 	}
 	return nil
 }
@@ -76,14 +78,14 @@ func (c *client) setHigh(high bool) {
 }
 
 const (
-	// leaveQuiet is how long nothing may come from a client that is asked to leave before it is taken to have left.
-	leaveQuiet = 100 * time.Millisecond
+	// drainQuiet is how long nothing may come from a client that is asked to leave before it is taken to have left.
+	drainQuiet = 100 * time.Millisecond
 )
 
-// leave is what becomes of a client when the server stops: it gets FIN, so that it stops or goes elsewhere, and what it has
-// sent until then is read: a log message that the kernel had acknowledged would be lost otherwise. It belongs to its
-// channel's loop.
-type leave struct {
+// drainer is what becomes of a client when the server stops: it gets FIN, so that it stops or goes elsewhere, and what
+// it has sent until then is read: a log message that the kernel had acknowledged would be lost otherwise. It belongs to
+// its channel's loop.
+type drainer struct {
 	limit time.Duration // for how long to read at most
 	until time.Duration
 	timer pipeline.Timer // made on shutdown
@@ -91,30 +93,30 @@ type leave struct {
 }
 
 var (
-	_ pipeline.ReadHandler     = (*leave)(nil)
-	_ pipeline.ShutdownHandler = (*leave)(nil)
+	_ pipeline.ReadHandler     = (*drainer)(nil)
+	_ pipeline.ShutdownHandler = (*drainer)(nil)
 )
 
 // ChannelRead notices that something has come. It borrows msg until return.
-func (h *leave) ChannelRead(ctx *pipeline.Context, msg any) error {
+func (h *drainer) ChannelRead(ctx *pipeline.Context, msg any) error {
 	h.heard = true
 	ctx.FireRead(msg)
 	return nil
 }
 
 // ChannelShutdown lets the other handlers finish when the client is silent.
-func (h *leave) ChannelShutdown(ctx *pipeline.Context) error {
+func (h *drainer) ChannelShutdown(ctx *pipeline.Context) error {
 	h.until = ctx.Now() + h.limit
 	h.timer = ctx.NewTimer(h.look)
-	h.timer.Reset(leaveQuiet)
+	h.timer.Reset(drainQuiet)
 	h.heard = false
 	return ctx.CloseWrite()
 }
 
-func (h *leave) look(ctx *pipeline.Context) error {
+func (h *drainer) look(ctx *pipeline.Context) error {
 	if (h.heard || !ctx.Reading()) && ctx.Now() < h.until {
 		h.heard = false
-		h.timer.Reset(leaveQuiet)
+		h.timer.Reset(drainQuiet)
 		return nil
 	}
 	ctx.FireShutdown()

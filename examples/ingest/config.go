@@ -13,7 +13,7 @@ import (
 	"github.com/weirnet/weir/examples/ingest/internal/sink"
 )
 
-// errConfig answers settings that cannot work.
+// errConfig is returned for settings that cannot work.
 var errConfig = errors.New("ingest: bad configuration")
 
 // config is what the flags say. Sizes are in bytes.
@@ -82,7 +82,8 @@ func (s *size) Set(text string) error {
 func parseConfig(args []string, output io.Writer) (*config, error) {
 	cfg := &config{
 		addresses: map[string]string{},
-		high:      64 << 20, frame: 64 << 10, grant: 64 << 10, batch: 32 << 10, store: 256 << 10, fileSize: 64 << 20, message: 32 << 10,
+		high:      64 << 20, frame: 64 << 10, grant: 64 << 10, batch: 32 << 10, store: 256 << 10,
+		fileSize: 64 << 20, message: 32 << 10,
 	}
 	flags := flag.NewFlagSet("ingest", flag.ContinueOnError)
 	flags.SetOutput(output)
@@ -90,7 +91,8 @@ func parseConfig(args []string, output io.Writer) (*config, error) {
 	for _, p := range protocols() {
 		addresses[p.name] = flags.String(p.name, p.address, "`address` for "+p.about+"; empty: none")
 	}
-	flags.StringVar(&cfg.lossy, "lossy", "", "`protocols`, separated by commas, that drop frames instead of waiting for the sink")
+	flags.StringVar(&cfg.lossy, "lossy", "",
+		"`protocols`, separated by commas, that drop frames instead of waiting for the sink")
 	flags.StringVar((*string)(&cfg.transport), "transport", "auto", "auto, epoll or uring")
 	flags.IntVar(&cfg.loops, "loops", 0, "number of event loops; 0: one per processor")
 
@@ -108,12 +110,14 @@ func parseConfig(args []string, output io.Writer) (*config, error) {
 	flags.DurationVar(&cfg.drain, "drain", 10*time.Second, "how long to deliver what is there after an interrupt")
 	flags.Var(&cfg.memory, "memory", "`bytes` at which the garbage collector works harder; 0: no limit")
 
-	flags.StringVar(&cfg.sink, "sink", "", "`where` lines go: a directory, or nats://host:port; empty: a temporary directory")
+	flags.StringVar(&cfg.sink, "sink", "",
+		"`where` lines go: a directory, or nats://host:port; empty: a temporary directory")
 	flags.Var(&cfg.sinkRate, "sink-rate", "`bytes` a second that the sink takes, to see what happens; 0: no limit")
 	flags.Var(&cfg.store, "store", "`bytes` that are stored at a time")
 	flags.Var(&cfg.fileSize, "file-size", "`bytes` at which a new file is begun")
 	flags.IntVar(&cfg.fileKeep, "file-keep", 0, "files to keep; 0: all")
-	flags.StringVar(&cfg.sync, "sync", string(sink.SyncInterval), "when files are flushed to the disk: always, interval (1 s) or never")
+	flags.StringVar(&cfg.sync, "sync", string(sink.SyncInterval),
+		"when files are flushed to the disk: always, interval (1 s) or never")
 	flags.StringVar(&cfg.stream, "nats-stream", "INGEST", "JetStream stream")
 	flags.StringVar(&cfg.subject, "nats-subject", "ingest.lines", "subject of messages")
 	flags.Var(&cfg.message, "nats-message", "`bytes` of lines in a message; 1: one line each")

@@ -12,15 +12,15 @@ import (
 	"github.com/weirnet/weir/pipeline"
 )
 
-// decoder makes lines of the batches of one client and queues them at the sink, in the order in which they came. It belongs
-// to the channel's loop, but for work.
+// decoder makes lines of the batches of one client and queues them at the sink, in the order in which they came. It
+// belongs to the channel's loop, but for work.
 type decoder struct {
 	listener *listener
 	from     string   // who the client is
 	flight   []*batch // that are being decoded, oldest first
 }
 
-// newDecoder answers the handler around a decoder.
+// newDecoder returns the handler around a decoder.
 func newDecoder(l *listener, from net.Addr) (*offload.Handler[*batch, *batch, *batch], error) {
 	d := &decoder{listener: l, from: from.String()}
 	return offload.New(l.pool, offload.Config[*batch, *batch, *batch]{
@@ -28,7 +28,7 @@ func newDecoder(l *listener, from net.Addr) (*offload.Handler[*batch, *batch, *b
 	})
 }
 
-// detach takes a batch over from gather.
+// detach takes a batch over from the batcher.
 func (d *decoder) detach(b *batch) (*batch, int) {
 	d.flight = append(d.flight, b)
 	return b, b.size()
@@ -52,8 +52,8 @@ func (d *decoder) done(ctx *pipeline.Context, _ *batch, err error) error {
 		d.listener.logger.Error("decoder panicked; its frames are kept as they are", "error", panicked)
 		out, malformed = d.lines(nil, b, unknown{})
 	case err != nil:
-		// The channel was closed before this batch had its turn. What was received counts all the same; work may still be
-		// running, so it is done again, elsewhere.
+		// The channel was closed before this batch had its turn. What was received counts all the same; work may still
+		// be running, so it is done again, elsewhere.
 		out, malformed = d.lines(nil, b, d.listener.protocol.decoder)
 	}
 	l, frames := d.listener, len(b.ends)
@@ -74,7 +74,7 @@ func (d *decoder) done(ctx *pipeline.Context, _ *batch, err error) error {
 	return nil
 }
 
-// lines appends the lines of a batch and answers how many frames were not understood.
+// lines appends the lines of a batch and returns how many frames were not understood.
 func (d *decoder) lines(dst []byte, b *batch, dec decode.Decoder) ([]byte, int) {
 	line := decode.NewLine(dec, time.Now(), d.from)
 	malformed := 0

@@ -84,8 +84,9 @@ func (s *server) demoClients() (clients []*load.Client) {
 	}{{"statsd", load.Statsd}, {"syslog", load.SyslogCounted}, {"graphite", load.Graphite}, {"json", load.JSON}} {
 		for j := range demoClients {
 			clients = append(clients, &load.Client{
-				Address: s.at(c.protocol), Format: c.format, Number: uint64(i*demoClients + j), FramesPerSecond: demoFramesPerSecond,
-				PaddingBytes: demoPadding,
+				Address: s.at(c.protocol), Format: c.format, Number: uint64(i*demoClients + j),
+				FramesPerSecond: demoFramesPerSecond,
+				PaddingBytes:    demoPadding,
 			})
 		}
 	}
@@ -109,7 +110,8 @@ lossy clients:    sent %9d = delivered %9d + dropped %d
 the level rose %d times; at most %d MiB were queued; every line is in %s
 `, kept, r.Delivered-(lossy-r.Dropped), lossy, lossy-r.Dropped, r.Dropped, r.Rises, r.MostQueued>>20, s.where)
 	if r.Delivered+r.Dropped != sent || r.Lost != 0 || r.Malformed != 0 {
-		return fmt.Errorf("%w: sent %d, delivered %d, dropped %d, lost %d, malformed %d", errDemo, sent, r.Delivered, r.Dropped, r.Lost, r.Malformed)
+		return fmt.Errorf("%w: sent %d, delivered %d, dropped %d, lost %d, malformed %d", errDemo, sent, r.Delivered,
+			r.Dropped, r.Lost, r.Malformed)
 	}
 	return nil
 }

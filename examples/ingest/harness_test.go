@@ -84,7 +84,8 @@ func natsMain() int {
 	if err != nil {
 		return 2
 	}
-	s, err := natsserver.NewServer(&natsserver.Options{Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: os.Args[2]})
+	s, err := natsserver.NewServer(&natsserver.Options{Host: "127.0.0.1", Port: port, JetStream: true,
+		StoreDir: os.Args[2]})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -139,7 +140,8 @@ func start(t *testing.T, as string, args ...string) *process {
 func startIngest(t *testing.T, args ...string) *process {
 	t.Helper()
 	dir := t.TempDir()
-	all := []string{"-sink", dir, "-syslog", "127.0.0.1:0", "-graphite", "127.0.0.1:0", "-statsd", "127.0.0.1:0", "-json", "127.0.0.1:0"}
+	all := []string{"-sink", dir, "-syslog", "127.0.0.1:0", "-graphite", "127.0.0.1:0", "-statsd", "127.0.0.1:0",
+		"-json", "127.0.0.1:0"}
 	p := start(t, "ingest", append(all, args...)...)
 	p.dir = dir
 	for line := p.line(); !strings.HasPrefix(line, "into "); line = p.line() {
@@ -163,7 +165,7 @@ func (p *process) line() string {
 	}
 }
 
-// command sends a command and answers the report that follows.
+// command sends a command and returns the report that follows.
 func (p *process) command(format string, args ...any) (r report) {
 	p.t.Helper()
 	_, err := fmt.Fprintf(p.in, format+"\n", args...)
@@ -184,7 +186,7 @@ func (p *process) until(what string, wanted func(report) bool) report {
 	}
 }
 
-// stop ends the server with a signal and answers what it says last.
+// stop ends the server with a signal and returns what it says last.
 func (p *process) stop() string {
 	p.t.Helper()
 	require.NoError(p.t, p.cmd.Process.Signal(syscall.SIGTERM))
@@ -216,7 +218,7 @@ func (p *process) tally(skip func(line []byte) bool) *load.Tally {
 	return tally
 }
 
-// run starts clients and answers what waits for them.
+// run starts clients and returns what waits for them.
 func run(ctx context.Context, clients []*load.Client) (wait func() error) {
 	ended := make(chan error)
 	for _, c := range clients {
@@ -232,7 +234,7 @@ func run(ctx context.Context, clients []*load.Client) (wait func() error) {
 	}
 }
 
-// program answers the path of a program that a test needs.
+// program returns the path of a program that a test needs.
 func program(t *testing.T, name string) string {
 	t.Helper()
 	for _, dir := range []string{"", "/usr/sbin/", "/sbin/"} {
@@ -244,7 +246,7 @@ func program(t *testing.T, name string) string {
 	return ""
 }
 
-// marks writes a file with n marks of a connection, one a line, and answers its name.
+// marks writes a file with n marks of a connection, one a line, and returns its name.
 func marks(t *testing.T, connection uint64, n int, line func(mark []byte) []byte) string {
 	t.Helper()
 	var all []byte

@@ -25,10 +25,11 @@ type lag struct {
 }
 
 func newLag() *lag {
-	return &lag{done: make(chan struct{}), all: hdrhistogram.New(1, lagAtMost, 3), piece: hdrhistogram.New(1, lagAtMost, 3)}
+	return &lag{done: make(chan struct{}), all: hdrhistogram.New(1, lagAtMost, 3),
+		piece: hdrhistogram.New(1, lagAtMost, 3)}
 }
 
-// run asks each loop again and again until stop. group answers nil until the loops have been started.
+// run asks each loop again and again until stop. group returns nil until the loops have been started.
 func (l *lag) run(group func() *loop.Group) {
 	tick := time.NewTicker(lagEvery)
 	defer tick.Stop()
@@ -55,7 +56,7 @@ func (l *lag) record(d time.Duration) {
 	_ = l.piece.RecordValue(min(d.Microseconds(), lagAtMost))
 }
 
-// p99 answers that of all and that since the last call.
+// p99 returns that of all and that since the last call.
 func (l *lag) p99() (all, piece time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

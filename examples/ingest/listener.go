@@ -10,8 +10,8 @@ import (
 	"github.com/weirnet/weir/handlers/watermark"
 )
 
-// listener is what the clients of one protocol have in common. Its fields do not change once it listens; any goroutine may
-// read its counters.
+// listener is what the clients of one protocol have in common. Its fields do not change once it listens; any goroutine
+// may read its counters.
 type listener struct {
 	protocol protocol
 	lossy    bool
@@ -20,7 +20,7 @@ type listener struct {
 	maxFrameBytes int
 	batchBytes    int
 	maxInFlight   int
-	leaveLimit    time.Duration
+	drainLimit    time.Duration
 	watermark     watermark.Config
 
 	level   *watermark.Shared // of the sink's queue and of what is decoded
@@ -45,7 +45,7 @@ type counters struct {
 	truncated   atomic.Uint64
 }
 
-func (l *listener) newLeave() *leave { return &leave{limit: l.leaveLimit} }
+func (l *listener) newDrainer() *drainer { return &drainer{limit: l.drainLimit} }
 
 // dropped is how many frames the gate has dropped.
 func (l *listener) dropped() (frames uint64) {

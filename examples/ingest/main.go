@@ -1,6 +1,7 @@
-// Ingest is a telemetry server: it takes syslog, Graphite, statsd and JSON over TCP and puts them, as lines of JSON, into
-// rolling files or NATS JetStream. It stays within its memory whatever its clients and its sink do: a sink that is slow or
-// dead makes the queue rise, the queue makes reading stop, and TCP makes the clients wait. Try it: ingest -demo.
+// Ingest is a telemetry server: it takes syslog, Graphite, statsd and JSON over TCP and puts them, as lines of JSON,
+// into rolling files or NATS JetStream. It stays within its memory whatever its clients and its sink do: a sink that is
+// slow or dead makes the queue rise, the queue makes reading stop, and TCP makes the clients wait. Try it: ingest
+// -demo.
 package main
 
 import (

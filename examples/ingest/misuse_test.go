@@ -87,8 +87,10 @@ func TestGarbageHarmsNobody(t *testing.T) {
 	}
 	for _, protocol := range protocols() {
 		for _, in := range [][]byte{
-			garbage, bytes.Repeat([]byte{0}, 1<<20), bytes.Repeat([]byte{0xff}, 1<<20), bytes.Repeat([]byte("9"), 1<<20),
-			bytes.Repeat([]byte("\n"), 1<<20), bytes.Repeat([]byte("<"), 1<<20), bytes.Repeat([]byte("[{\"a\":"), 1<<17),
+			garbage, bytes.Repeat([]byte{0}, 1<<20), bytes.Repeat([]byte{0xff}, 1<<20), bytes.Repeat([]byte("9"),
+				1<<20),
+			bytes.Repeat([]byte("\n"), 1<<20), bytes.Repeat([]byte("<"), 1<<20), bytes.Repeat([]byte("[{\"a\":"),
+				1<<17),
 			{0x80},
 		} {
 			send(t, p.at[protocol.name], in)
@@ -161,7 +163,8 @@ func TestFlagsThatCannotWorkAreRefused(t *testing.T) {
 		_, err := parseConfig(args, io.Discard)
 		assert.Error(t, err, "%v", args)
 	}
-	cfg, err := parseConfig([]string{"-sink", t.TempDir(), "-graphite=", "-statsd=", "-json=", "-syslog", "nowhere:x"}, io.Discard)
+	cfg, err := parseConfig([]string{"-sink", t.TempDir(), "-graphite=", "-statsd=", "-json=", "-syslog", "nowhere:x"},
+		io.Discard)
 	require.NoError(t, err)
 	_, err = newServer(cfg, quietLogger())
 	assert.Error(t, err)
@@ -194,6 +197,7 @@ func TestTheDemonstration(t *testing.T) {
 	require.NoError(t, err)
 	var out strings.Builder
 	require.NoError(t, demo(t.Context(), cfg, &out))
-	normal, high, again := strings.Index(out.String(), "NORMAL"), strings.Index(out.String(), "HIGH"), strings.LastIndex(out.String(), "NORMAL")
+	normal, high, again := strings.Index(out.String(), "NORMAL"), strings.Index(out.String(),
+		"HIGH"), strings.LastIndex(out.String(), "NORMAL")
 	assert.True(t, normal >= 0 && normal < high && high < again, out.String())
 }

@@ -32,7 +32,8 @@ func TestNATS(t *testing.T) {
 	var clients []*load.Client
 	for i := range connections {
 		clients = append(clients, &load.Client{
-			Address: p.at["syslog"], Format: load.SyslogCounted, Number: uint64(i), Frames: frames, FramesPerSecond: 20_000, PaddingBytes: 50,
+			Address: p.at["syslog"], Format: load.SyslogCounted, Number: uint64(i), Frames: frames, FramesPerSecond: 20_000,
+			PaddingBytes: 50,
 		})
 	}
 	wait := run(context.Background(), clients)
@@ -64,7 +65,8 @@ func TestNATSMayComeLater(t *testing.T) {
 	port := freePort(t)
 	url := fmt.Sprintf("nats://127.0.0.1:%d", port)
 	p := startIngest(t, "-sink", url, "-nats-message", "1")
-	require.NoError(t, run(context.Background(), []*load.Client{{Address: p.at["json"], Format: load.JSON, Frames: 100}})())
+	require.NoError(t, run(context.Background(),
+		[]*load.Client{{Address: p.at["json"], Format: load.JSON, Frames: 100}})())
 	p.until("it waits", func(r report) bool { return r.Queued == 100 && r.Delivered == 0 && r.SinkError != "" })
 	broker := start(t, "nats", fmt.Sprint(port), t.TempDir())
 	require.Equal(t, "ready", broker.line())
@@ -100,7 +102,7 @@ func readStream(t *testing.T, url string) *load.Tally {
 	return tally
 }
 
-// freePort answers a port that nobody listens on at the moment.
+// freePort returns a port that nobody listens on at the moment.
 func freePort(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -26,7 +26,7 @@ func (l *listener) addHandlers(p *pipeline.Pipeline) error {
 	}
 	err = errors.Join(
 		p.AddLast("watermark", level),
-		p.AddLast("leave", l.newLeave()), // on shutdown, reads what has come
+		p.AddLast("drainer", l.newDrainer()), // on shutdown, reads what has come
 		p.AddLast("framer", framer),
 	)
 	if l.lossy { // reading goes on; whole frames are dropped, and counted
@@ -36,7 +36,8 @@ func (l *listener) addHandlers(p *pipeline.Pipeline) error {
 	}
 	return errors.Join(
 		err,
-		p.AddLast("gather", &gather{batches: l.batches, level: l.level, maxBytes: l.batchBytes}), // the frames of a read travel together
+		// the frames of a read travel together
+		p.AddLast("batcher", &batcher{batches: l.batches, level: l.level, maxBytes: l.batchBytes}),
 		p.AddLast("decoder", decoder),
 		p.AddLast("client", &client{listener: l}), // counts, and says why it ended
 	)

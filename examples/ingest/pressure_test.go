@@ -21,7 +21,7 @@ import (
 	"github.com/weirnet/weir/internal/testenv"
 )
 
-// tcpInfo answers what the kernel says about a connection (tcp(7), TCP_INFO).
+// tcpInfo returns what the kernel says about a connection (tcp(7), TCP_INFO).
 func tcpInfo(t *testing.T, c net.Conn) (info *unix.TCPInfo) {
 	t.Helper()
 	raw, err := c.(*net.TCPConn).SyscallConn()
@@ -33,8 +33,8 @@ func tcpInfo(t *testing.T, c net.Conn) (info *unix.TCPInfo) {
 	return info
 }
 
-// Clients that never stop, and a sink that stands still: the clients' sockets block, the memory stays where it is, and every
-// message arrives when the sink is back.
+// Clients that never stop, and a sink that stands still: the clients' sockets block, the memory stays where it is, and
+// every message arrives when the sink is back.
 func TestSlowSink(t *testing.T) {
 	const (
 		connections, frames  = 8, 20_000
@@ -79,7 +79,8 @@ func TestSlowSink(t *testing.T) {
 			require.NoError(t, wait())
 			p.until("all have come", func(r report) bool { return r.Delivered == connections*frames && r.Open == 0 })
 			assert.LessOrEqual(t, p.rss()-before, high+connections*perConnection+slack)
-			assert.Equal(t, fmt.Sprintf("delivered %d of %d, dropped 0, lost 0", connections*frames, connections*frames), p.stop())
+			assert.Equal(t, fmt.Sprintf("delivered %d of %d, dropped 0, lost 0", connections*frames,
+				connections*frames), p.stop())
 			tally := p.tally(nil)
 			for _, c := range clients {
 				assert.Equal(t, frames, tally.Count(c.Number))
@@ -106,7 +107,8 @@ func startOn(t *testing.T, transport string, args ...string) *process {
 	return startIngest(t, append([]string{"-transport", transport}, args...)...)
 }
 
-// Where traffic tolerates loss, reading goes on while the sink stands still, and what is dropped is whole frames, counted.
+// Where traffic tolerates loss, reading goes on while the sink stands still, and what is dropped is whole frames,
+// counted.
 func TestLossTolerant(t *testing.T) {
 	const connections, frames = 4, 50_000
 	p := startIngest(t, "-high", "1MiB", "-lossy", "graphite,statsd")
@@ -153,7 +155,8 @@ func TestDiskFull(t *testing.T) {
 	t.Cleanup(func() { _ = syscall.Unmount(disk, syscall.MNT_DETACH) })
 	p := startIngest(t, "-sink", disk, "-high", "1MiB")
 	p.dir = disk
-	wait := run(context.Background(), []*load.Client{{Address: p.at["syslog"], Format: load.SyslogLine, Number: 9, Frames: frames}})
+	wait := run(context.Background(),
+		[]*load.Client{{Address: p.at["syslog"], Format: load.SyslogLine, Number: 9, Frames: frames}})
 	r := p.until("the level is high", func(r report) bool { return r.Level == "HIGH" && r.SinkError != "" })
 	assert.Contains(t, r.SinkError, "no space left on device")
 	require.NoError(t, syscall.Mount("tmpfs", disk, "tmpfs", syscall.MS_REMOUNT, "size=64m"))
@@ -275,7 +278,8 @@ func TestLostFramesAreAnError(t *testing.T) {
 
 // A listener that ends by itself is no reason to stay when there is no other.
 func TestAServerWithoutListenersEnds(t *testing.T) {
-	cfg, err := parseConfig([]string{"-sink", t.TempDir(), "-syslog", "127.0.0.1:0", "-graphite=", "-statsd", "127.0.0.1:0", "-json="}, nil)
+	cfg, err := parseConfig([]string{"-sink", t.TempDir(), "-syslog", "127.0.0.1:0", "-graphite=", "-statsd",
+		"127.0.0.1:0", "-json="}, nil)
 	require.NoError(t, err)
 	cfg.transport = "none"
 	s, err := newServer(cfg, quietLogger())

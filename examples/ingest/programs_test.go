@@ -161,7 +161,8 @@ LoadPlugin load
 	require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
 	answers := bufio.NewReader(c)
 	for i := range values {
-		_, err := fmt.Fprintf(c, "PUTVAL host/load-%s/gauge interval=10 N:%d\n", load.AppendMark(nil, 5, uint64(i), ""), i)
+		_, err := fmt.Fprintf(c, "PUTVAL host/load-%s/gauge interval=10 N:%d\n", load.AppendMark(nil, 5, uint64(i), ""),
+			i)
 		require.NoError(t, err)
 		answer, err := answers.ReadString('\n')
 		require.NoError(t, err)
@@ -195,7 +196,7 @@ func TestNetcat(t *testing.T) {
 	assert.Equal(t, values, p.tally(nil).Count(4))
 }
 
-// stored answers the lines that have been stored.
+// stored returns the lines that have been stored.
 func (p *process) stored() (lines [][]byte) {
 	p.t.Helper()
 	names, err := filepath.Glob(filepath.Join(p.dir, "*.jsonl"))

@@ -14,7 +14,7 @@ type protocol struct {
 	framer  func(maxBytes int) (*codec.Framer, error)
 }
 
-// protocols answers all that there are.
+// protocols returns all that there are.
 func protocols() []protocol {
 	return []protocol{
 		{
@@ -37,7 +37,8 @@ func protocols() []protocol {
 			decoder: decode.JSON{},
 			framer: func(maxBytes int) (*codec.Framer, error) {
 				const width = 4
-				return codec.NewLengthField(codec.LengthFieldConfig{Width: width, Strip: width, MaxBytes: maxBytes + width})
+				return codec.NewLengthField(codec.LengthFieldConfig{Width: width, Strip: width,
+					MaxBytes: maxBytes + width})
 			},
 		},
 	}

@@ -69,7 +69,8 @@ func (s *server) report(since time.Time) report {
 
 // end is what is said last.
 func (r report) end() string {
-	text := fmt.Sprintf("delivered %d of %d, dropped %d, lost %d", r.Delivered, r.Queued+r.Lost+r.Dropped, r.Dropped, r.Lost)
+	text := fmt.Sprintf("delivered %d of %d, dropped %d, lost %d", r.Delivered, r.Queued+r.Lost+r.Dropped, r.Dropped,
+		r.Lost)
 	for _, c := range []struct {
 		count uint64
 		what  string
@@ -105,7 +106,8 @@ func (p *printer) print(r report) {
 	seconds := max(r.Seconds-p.last.Seconds, 0.001)
 	per := func(now, before uint64) string { return humanize.Comma(int64(float64(now-before) / seconds)) }
 	_, _ = fmt.Fprintf(p.out, "%5.1f %9s %9s %-7s %6d %6d %9s %9s %9s %9v", r.Seconds,
-		per(r.Queued+r.Dropped, p.last.Queued+p.last.Dropped), per(r.Delivered, p.last.Delivered), r.Level, r.Open, r.Paused,
+		per(r.Queued+r.Dropped, p.last.Queued+p.last.Dropped), per(r.Delivered,
+			p.last.Delivered), r.Level, r.Open, r.Paused,
 		humanize.Comma(int64(r.Dropped)), humanize.IBytes(uint64(max(r.Pending, 0))), humanize.IBytes(uint64(r.RSS)),
 		time.Duration(r.LagMicros)*time.Microsecond)
 	if r.SinkError != "" {

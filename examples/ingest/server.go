@@ -156,7 +156,7 @@ func (s *server) newListener(p protocol, logger *slog.Logger) *listener {
 	lossy := slices.Contains(cfg.lossyNames(), p.name)
 	return &listener{
 		protocol: p, lossy: lossy, maxFrameBytes: int(cfg.frame), batchBytes: int(cfg.batch), maxInFlight: cfg.inFlight,
-		leaveLimit: cfg.drain / 2,
+		drainLimit: cfg.drain / 2,
 		watermark: watermark.Config{
 			BudgetBytes: int(cfg.grant), RateBytesPerSecond: rate, Shared: []*watermark.Shared{s.level}, KeepReading: lossy,
 			Stats: &watermark.Stats{},
@@ -165,7 +165,7 @@ func (s *server) newListener(p protocol, logger *slog.Logger) *listener {
 	}
 }
 
-// allEnded waits until no listener is left, and answers why, or until ctx is done.
+// allEnded waits until no listener is left, and returns why, or until ctx is done.
 func (s *server) allEnded(ctx context.Context) error {
 	for left := len(s.listeners); ; {
 		select {
@@ -190,7 +190,8 @@ func (s *server) close(limit time.Duration) error {
 		return err
 	}
 	stats := s.queue.Stats()
-	err = fmt.Errorf("%w after %v: %d records, %d bytes not delivered", errDrain, limit, stats.QueuedRecords, stats.QueuedBytes)
+	err = fmt.Errorf("%w after %v: %d records, %d bytes not delivered", errDrain, limit, stats.QueuedRecords,
+		stats.QueuedBytes)
 	if left != nil {
 		err = fmt.Errorf("%w, clients were cut off", err)
 	}
@@ -200,7 +201,7 @@ func (s *server) close(limit time.Duration) error {
 	return err
 }
 
-// at answers the address of a protocol's listener.
+// at returns the address of a protocol's listener.
 func (s *server) at(protocol string) string {
 	for _, l := range s.listeners {
 		if l.protocol.name == protocol {

@@ -30,7 +30,8 @@ func (cfg *config) settle() error {
 		cfg.workers = runtime.GOMAXPROCS(0)
 	}
 	if cfg.low <= 0 || cfg.low >= cfg.high || cfg.high >= cfg.most {
-		return fmt.Errorf("%w: -low %v, -high %v, -most %v: want 0 < low < high < most", errConfig, &cfg.low, &cfg.high, &cfg.most)
+		return fmt.Errorf("%w: -low %v, -high %v, -most %v: want 0 < low < high < most", errConfig, &cfg.low, &cfg.high,
+			&cfg.most)
 	}
 	kinds := []weir.Kind{weir.Auto, weir.Epoll, weir.Uring}
 	syncs := []sink.Sync{sink.SyncAlways, sink.SyncInterval, sink.SyncNever}
@@ -99,5 +100,5 @@ func (cfg *config) lossyNames() (names []string) {
 	return names
 }
 
-// isURL tells that the sink is no directory.
+// isURL reports whether the sink is a URL and not a directory.
 func (cfg *config) isURL() bool { return strings.Contains(cfg.sink, "://") }

@@ -14,16 +14,18 @@ import (
 	"github.com/weirnet/weir/examples/ingest/internal/sink"
 )
 
-// A line of ten bytes becomes one of more than a hundred. Neither the clients' number nor what their frames become makes more
-// wait than there is room for, so that nobody is closed and nothing is lost.
+// A line of ten bytes becomes one of more than a hundred. Neither the clients' number nor what their frames become
+// makes more wait than there is room for, so that nobody is closed and nothing is lost.
 func TestManyClientsWithShortLinesLoseNothing(t *testing.T) {
 	for _, c := range []struct {
 		transport             string
 		clients, frames, high int
-	}{{"epoll", 300, 400, 128 << 10}, {"uring", 300, 400, 128 << 10}, {"epoll", 8, 10_000, 1 << 20}, {"uring", 8, 10_000, 1 << 20}} {
+	}{{"epoll", 300, 400, 128 << 10}, {"uring", 300, 400, 128 << 10}, {"epoll", 8, 10_000, 1 << 20}, {"uring", 8,
+		10_000, 1 << 20}} {
 		t.Run(fmt.Sprintf("transport=%s/clients=%d", c.transport, c.clients), func(t *testing.T) {
 			clients, frames := c.clients, c.frames
-			slack := clients * (frameOverheadBytes + len("c299.9999 1 1")) // the frame with which each finds that it is full
+			// the frame with which each finds that it is full
+			slack := clients * (frameOverheadBytes + len("c299.9999 1 1"))
 			p := startOn(t, c.transport, "-high", fmt.Sprint(c.high), "-store", "16KiB")
 			p.command("rate %d", sink.Standstill)
 			conns := make([]net.Conn, clients)
@@ -46,7 +48,10 @@ func TestManyClientsWithShortLinesLoseNothing(t *testing.T) {
 			p.command("rate %d", 1<<20) // clients have many turns
 			p.until("some have come", func(r report) bool { return r.Delivered > uint64(clients) })
 			p.command("rate 0")
-			r := p.until("all have come", func(r report) bool { return r.Lost > 0 || r.Delivered == uint64(clients*frames) })
+			r := p.until("all have come", func(r report) bool {
+				return r.Lost > 0 ||
+					r.Delivered == uint64(clients*frames)
+			})
 			assert.Zero(t, r.Lost)
 			assert.Zero(t, r.Failed)
 			assert.Less(t, r.MostQueued, c.high+slack)

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// ErrMalformed answers a frame that does not follow its protocol.
+// ErrMalformed is returned for a frame that does not follow its protocol.
 var ErrMalformed = errors.New("decode: malformed")
 
 var errText = malformed("text: not UTF-8")
@@ -26,8 +26,8 @@ const (
 
 // A Decoder understands the frames of one protocol. Any goroutine may use it.
 type Decoder interface {
-	// Append appends the members of a JSON object, without braces, that tell what frame says. With an error, which wraps
-	// ErrMalformed, what it has appended is worthless. frame is borrowed until return.
+	// Append appends the members of a JSON object, without braces, that tell what frame says. With an error, which
+	// wraps ErrMalformed, what it has appended is worthless. frame is borrowed until return.
 	Append(dst, frame []byte) ([]byte, error)
 }
 
@@ -37,7 +37,7 @@ type Line struct {
 	head    []byte
 }
 
-// NewLine answers the Line of frames that arrived from a client at a time.
+// NewLine returns the Line of frames that arrived from a client at a time.
 func NewLine(decoder Decoder, at time.Time, from string) Line {
 	head := make([]byte, 0, 96)
 	head = append(head, `{"at":"`...)
@@ -48,9 +48,9 @@ func NewLine(decoder Decoder, at time.Time, from string) Line {
 	return Line{decoder, head}
 }
 
-// Append appends the line of a frame, which it borrows until return, and answers whether the decoder understood it. Nothing is
-// lost when it did not: then the line has the frame as it is, and what is wrong with it. What is not UTF-8 is never
-// understood, because JSON has no way to say it.
+// Append appends the line of a frame, which it borrows until return, and reports whether the decoder understood it.
+// Nothing is lost when it did not: then the line has the frame as it is, and what is wrong with it. What is not UTF-8
+// is never understood, because JSON has no way to say it.
 func (l *Line) Append(dst, frame []byte) ([]byte, bool) {
 	dst = append(dst, l.head...)
 	start := len(dst)
@@ -73,7 +73,7 @@ func (l *Line) Append(dst, frame []byte) ([]byte, bool) {
 	return append(dst, '}', '\n'), err == nil
 }
 
-// malformed answers an error that says what is wrong without repeating what a client sent.
+// malformed returns an error that says what is wrong without repeating what a client sent.
 func malformed(format string, args ...any) error {
 	return fmt.Errorf("%w %s", ErrMalformed, fmt.Sprintf(format, args...))
 }

@@ -60,7 +60,7 @@ func appendTags(dst, tags []byte) ([]byte, error) {
 	}
 }
 
-// field answers the first run of bytes that are not space, and what follows it.
+// field returns the first run of bytes that are not space, and what follows it.
 func field(p []byte) (first, rest []byte) {
 	start := 0
 	for start < len(p) && isSpace(p[start]) {

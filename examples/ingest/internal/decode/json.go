@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 )
 
-// JSON understands a JSON text (RFC 8259) a frame. The line has it as "body", without insignificant space, so that it is
-// one line.
+// JSON understands a JSON text (RFC 8259) a frame. The line has it as "body", without insignificant space, so that it
+// is one line.
 type JSON struct{}
 
 // Append appends what frame says.

@@ -12,12 +12,12 @@ import (
 	"github.com/leodido/go-syslog/v4/rfc5424"
 )
 
-// Syslog understands syslog messages in the formats of RFC 5424 and RFC 3164, which one each begins with tells.
+// Syslog understands syslog messages in the formats of RFC 5424 and RFC 3164, told apart by how each begins.
 type Syslog struct {
 	modern, legacy sync.Pool // of syslog.Machine: each serves one goroutine at a time
 }
 
-// NewSyslog answers a Syslog. Times without a zone are in location, nil being UTC.
+// NewSyslog returns a Syslog. Times without a zone are in location, nil being UTC.
 func NewSyslog(location *time.Location) *Syslog {
 	if location == nil {
 		location = time.UTC
@@ -58,8 +58,8 @@ func (s *Syslog) Append(dst, frame []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// isModern tells whether a version of one to three digits and a space follow the priority: "<13>1 ". A message of RFC 3164
-// with a time of RFC 3339 has digits there, too: "<13>2026-01-02T03:04:05Z ".
+// isModern reports whether a version of one to three digits and a space follow the priority: "<13>1 ". A message of RFC
+// 3164 with a time of RFC 3339 has digits there, too: "<13>2026-01-02T03:04:05Z ".
 func isModern(frame []byte) bool {
 	end := bytes.IndexByte(frame[:min(len(frame), len("<191>"))], '>')
 	if end < 0 {
@@ -99,7 +99,7 @@ func appendMember(dst []byte, name string, value *string) []byte {
 	return AppendString(append(dst, name...), *value)
 }
 
-// appendStructured appends structured data, its keys sorted: the library answers maps.
+// appendStructured appends structured data, its keys sorted: the library returns maps.
 func appendStructured(dst []byte, data map[string]map[string]string) []byte {
 	dst = append(dst, `,"data":{`...)
 	for i, id := range sortedKeys(data) {

@@ -54,8 +54,8 @@ func appendEscaped(dst []byte, c byte) []byte {
 	return append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&0xf])
 }
 
-// appendNumber appends v; what JSON has no number for, as a string. Only what would be more than 21 digits has an exponent,
-// as in encoding/json: a time is one that people can read, and 1e308 does not become three hundred digits.
+// appendNumber appends v; what JSON has no number for, as a string. Only what would be more than 21 digits has an
+// exponent, as in encoding/json: a time is one that people can read, and 1e308 does not become three hundred digits.
 func appendNumber(dst []byte, v float64) []byte {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return AppendString(dst, strconv.FormatFloat(v, 'g', -1, 64))

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Client sends frames over one connection until its context is done or it has sent enough. Its counters may be read by any
-// goroutine, the rest belongs to Run.
+// Client sends frames over one connection until its context is done or it has sent enough. Its counters may be read by
+// any goroutine, the rest belongs to Run.
 type Client struct {
 	Address string
 	Format  Format

@@ -44,7 +44,8 @@ func TestATallyFindsWhatIsMissingTwiceOrTorn(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "lines")
 	require.NoError(t, os.WriteFile(name, []byte(line(0)+line(2)+line(2)+`{"at":"","other":1}`+"\n"), 0o600))
 	tally := &Tally{}
-	require.NoError(t, tally.ReadFiles([]string{name}, func(line []byte) bool { return strings.Contains(string(line), "other") }))
+	require.NoError(t, tally.ReadFiles([]string{name},
+		func(line []byte) bool { return strings.Contains(string(line), "other") }))
 	assert.Equal(t, []uint64{1}, tally.Connections())
 	assert.Equal(t, 2, tally.Count(1))
 	assert.Equal(t, 3, tally.Lines)

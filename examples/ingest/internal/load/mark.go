@@ -10,7 +10,7 @@ import (
 	"strconv"
 )
 
-// ErrMark answers a line without a mark, or with one that is not intact.
+// ErrMark is returned for a line without a mark, or with one that is not intact.
 var ErrMark = errors.New("load: bad mark")
 
 var markPattern = regexp.MustCompile(`c(\d+)\.s(\d+)\.k([0-9a-f]{8})\.([a-z]*)`)
@@ -32,7 +32,7 @@ func AppendMark(dst []byte, connection, sequence uint64, padding string) []byte 
 	return append(dst, padding...)
 }
 
-// Mark answers the numbers in the mark of a line. The error wraps ErrMark.
+// Mark returns the numbers in the mark of a line. The error wraps ErrMark.
 func Mark(line []byte) (connection, sequence uint64, err error) {
 	m := markPattern.FindSubmatch(line)
 	if m == nil {

@@ -9,14 +9,15 @@ import (
 	"slices"
 )
 
-// Tally is which frames have arrived: of each connection, every sequence number and how often. It belongs to one goroutine.
+// Tally is which frames have arrived: of each connection, every sequence number and how often. It belongs to one
+// goroutine.
 type Tally struct {
 	seen  map[uint64]map[uint64]int
 	Lines int // that had a mark
 	Twice int // frames that came again
 }
 
-// ReadFiles counts the lines of files that have marks; others, which "skip" answers true for, are passed over.
+// ReadFiles counts the lines of files that have marks; others, which "skip" returns true for, are passed over.
 func (t *Tally) ReadFiles(names []string, skip func(line []byte) bool) error {
 	for _, name := range names {
 		file, err := os.Open(name)

@@ -110,8 +110,8 @@ func (f *File) Close() error {
 	return f.finish()
 }
 
-// gone looks once a second, or with SyncAlways each time, whether the file still has its name. Who removes a file, or the
-// directory, would otherwise get what follows in one that nobody sees.
+// gone looks once a second, or with SyncAlways each time, whether the file still has its name. Who removes a file, or
+// the directory, would otherwise get what follows in one that nobody sees.
 func (f *File) gone() bool {
 	if f.cfg.Sync != SyncAlways && time.Since(f.looked) < syncEvery {
 		return false
@@ -159,7 +159,8 @@ func (f *File) finish() error {
 // open begins a new file.
 func (f *File) open() error {
 	f.opened++
-	name := fmt.Sprintf("%s%s-%06d%s", filePrefix, time.Now().UTC().Format("20060102T150405.000000"), f.opened, fileSuffix)
+	name := fmt.Sprintf("%s%s-%06d%s", filePrefix, time.Now().UTC().Format("20060102T150405.000000"), f.opened,
+		fileSuffix)
 	file, err := os.OpenFile(filepath.Join(f.cfg.Dir, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o644)
 	if err != nil {
 		return err

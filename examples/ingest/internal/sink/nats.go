@@ -29,9 +29,9 @@ type NATSConfig struct {
 	AckTimeout time.Duration
 }
 
-// NATS is a Store that publishes to NATS JetStream. What the server has acknowledged is in the stream's files; what it has
-// not is published again, under the same message ID, so that the stream drops what it has already (within its window for
-// duplicates, two minutes by default).
+// NATS is a Store that publishes to NATS JetStream. What the server has acknowledged is in the stream's files; what it
+// has not is published again, under the same message ID, so that the stream drops what it has already (within its
+// window for duplicates, two minutes by default).
 type NATS struct {
 	cfg   NATSConfig
 	conn  *nats.Conn
@@ -52,7 +52,7 @@ type message struct {
 
 var _ Store = (*NATS)(nil)
 
-// NewNATS answers a NATS. A server that is not there yet is waited for in Store. Errors wrap ErrConfig.
+// NewNATS returns a NATS. A server that is not there yet is waited for in Store. Errors wrap ErrConfig.
 func NewNATS(cfg NATSConfig) (*NATS, error) {
 	cfg.Stream = cmp.Or(cfg.Stream, "INGEST")
 	cfg.Subject = cmp.Or(cfg.Subject, "ingest.lines")
@@ -64,12 +64,14 @@ func NewNATS(cfg NATSConfig) (*NATS, error) {
 	if err := CheckURL(cfg.URL); err != nil {
 		return nil, err
 	}
-	// Without a buffer of its own, a client that is not connected says so, and what waits stays in the one queue that is
-	// bounded and watched.
-	conn, err := nats.Connect(cfg.URL, nats.Name("weir ingest"), nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1),
+	// Without a buffer of its own, a client that is not connected says so, and what waits stays in the one queue that
+	// is bounded and watched.
+	conn, err := nats.Connect(cfg.URL, nats.Name("weir ingest"), nats.RetryOnFailedConnect(true),
+		nats.MaxReconnects(-1),
 		nats.ReconnectWait(100*time.Millisecond), nats.ReconnectJitter(0, 0), nats.ReconnectBufSize(-1))
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s: the client refuses it", ErrConfig, Redacted(cfg.URL)) // and its error may have it all
+		// The client's error may have all of the URL.
+		return nil, fmt.Errorf("%w: %s: the client refuses it", ErrConfig, Redacted(cfg.URL))
 	}
 	js, err := jetstream.New(conn)
 	if err != nil {
@@ -98,7 +100,8 @@ func (n *NATS) Store(ctx context.Context, b *Batch) error {
 		id := n.run + "-" + strconv.FormatUint(n.batch, 10) + "-" + strconv.Itoa(m.number)
 		var err error
 		// No retries by the client: they would outlive this call, and the memory of the lines.
-		m.future, err = n.js.PublishAsync(n.cfg.Subject, m.lines, jetstream.WithMsgID(id), jetstream.WithRetryAttempts(0))
+		m.future, err = n.js.PublishAsync(n.cfg.Subject, m.lines, jetstream.WithMsgID(id),
+			jetstream.WithRetryAttempts(0))
 		if err != nil {
 			return errors.Join(fmt.Errorf("sink: NATS publish: %w", err), n.await(ctx, n.messages[:i]))
 		}
@@ -119,7 +122,8 @@ func (n *NATS) prepare(ctx context.Context) error {
 	}
 	_, err := n.js.Stream(ctx, n.cfg.Stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		// DiscardNew: a full stream refuses, which is pressure. The other policy would throw away what it has acknowledged.
+		// DiscardNew: a full stream refuses, which is pressure. The other policy would throw away what it has
+		// acknowledged.
 		_, err = n.js.CreateStream(ctx, jetstream.StreamConfig{
 			Name: n.cfg.Stream, Subjects: []string{n.cfg.Subject}, Storage: jetstream.FileStorage, Discard: jetstream.DiscardNew,
 		})

@@ -1,5 +1,5 @@
-// Package sink takes JSON lines to where they are kept: through a queue that is bounded in bytes, in batches, each stored
-// again until the store has acknowledged it.
+// Package sink takes JSON lines to where they are kept: through a queue that is bounded in bytes, in batches, each
+// stored again until the store has acknowledged it.
 package sink
 
 import (
@@ -14,13 +14,13 @@ import (
 )
 
 var (
-	// ErrFull answers a Put for which there is no room. Nothing was queued.
+	// ErrFull is returned by a Put for which there is no room. Nothing was queued.
 	ErrFull = errors.New("sink: queue full")
-	// ErrClosed answers a Put after Close.
+	// ErrClosed is returned by a Put after Close.
 	ErrClosed = errors.New("sink: closed")
-	// ErrConfig answers settings that cannot work.
+	// ErrConfig is returned for settings that cannot work.
 	ErrConfig = errors.New("sink: bad configuration")
-	// ErrNotDelivered answers a Close whose time was over before the store had acknowledged everything.
+	// ErrNotDelivered is returned by a Close whose time was over before the store had acknowledged everything.
 	ErrNotDelivered = errors.New("sink: not delivered")
 )
 
@@ -33,8 +33,8 @@ type Batch struct {
 
 // A Store keeps batches. It belongs to the goroutine of its Queue.
 type Store interface {
-	// Store answers nil when b is kept, as durably as the store's settings say. After an error it is called again with the
-	// same batch. It borrows b until return.
+	// Store returns nil when b is kept, as durably as the store's settings say. After an error it is called again with
+	// the same batch. It borrows b until return.
 	Store(ctx context.Context, b *Batch) error
 	Close() error
 }
@@ -112,13 +112,14 @@ func NewQueue(store Store, cfg Config) (*Queue, error) {
 	}
 	ctx, give := context.WithCancel(context.Background())
 	q := &Queue{
-		cfg: cfg, store: store, backoff: backoff, give: give, ended: make(chan struct{}), filled: make(chan struct{}, 1),
+		cfg: cfg, store: store, backoff: backoff, give: give, ended: make(chan struct{}),
+		filled: make(chan struct{}, 1),
 	}
 	go q.run(ctx)
 	return q, nil
 }
 
-// Put queues lines, which it copies, and never waits. At the bound it answers ErrFull: whoever puts has to look at the
+// Put queues lines, which it copies, and never waits. At the bound it returns ErrFull: whoever puts has to look at the
 // level and stop reading long before.
 func (q *Queue) Put(lines []byte, records int) error {
 	q.mu.Lock()
@@ -154,7 +155,7 @@ func (q *Queue) Put(lines []byte, records int) error {
 	return nil
 }
 
-// Stats answers the counters.
+// Stats returns the counters.
 func (q *Queue) Stats() Stats {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -178,8 +179,8 @@ func (q *Queue) Close(ctx context.Context) error {
 	<-q.ended
 	left := q.Stats()
 	if left.QueuedRecords > 0 {
-		return errors.Join(fmt.Errorf("%w: %d records, %d bytes", ErrNotDelivered, left.QueuedRecords, left.QueuedBytes),
-			left.Failing, q.store.Close())
+		return errors.Join(
+			fmt.Errorf("%w: %d records, %d bytes", ErrNotDelivered, left.QueuedRecords, left.QueuedBytes), left.Failing, q.store.Close())
 	}
 	return q.store.Close()
 }
@@ -237,7 +238,7 @@ func (q *Queue) keep(ctx context.Context, b *Batch) bool {
 	}
 }
 
-// take answers the oldest batch, and whether the queue is closed.
+// take returns the oldest batch, and whether the queue is closed.
 func (q *Queue) take() (*Batch, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -267,7 +268,7 @@ func (q *Queue) done(b *Batch) {
 	q.cfg.Changed(-n)
 }
 
-// block answers memory for a batch of n bytes or more.
+// block returns memory for a batch of n bytes or more.
 func (q *Queue) block(n int) []byte {
 	if n > q.cfg.BatchBytes {
 		return make([]byte, 0, n)
@@ -280,7 +281,7 @@ func (q *Queue) block(n int) []byte {
 	return make([]byte, 0, q.cfg.BatchBytes)
 }
 
-// sleep waits for d, and answers false when ctx is done before.
+// sleep waits for d and reports whether ctx was not done before.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -149,7 +149,8 @@ func TestSettingsThatCannotWorkAreRefused(t *testing.T) {
 		_, err := NewQueue(&memory{}, cfg)
 		assert.ErrorIs(t, err, ErrConfig, "%+v", cfg)
 	}
-	for _, cfg := range []FileConfig{{}, {Dir: t.TempDir(), Keep: -1}, {Dir: t.TempDir(), MaxBytes: -1}, {Dir: t.TempDir(), Sync: "x"}} {
+	for _, cfg := range []FileConfig{{}, {Dir: t.TempDir(), Keep: -1}, {Dir: t.TempDir(), MaxBytes: -1},
+		{Dir: t.TempDir(), Sync: "x"}} {
 		_, err := NewFile(cfg)
 		assert.ErrorIs(t, err, ErrConfig, "%+v", cfg)
 	}
@@ -170,10 +171,12 @@ func TestAThrottleStandsStillAndGoesOn(t *testing.T) {
 	got, _ := store.seen()
 	assert.Equal(t, "a\n", got)
 	require.NoError(t, throttle.SetRate(1))
-	require.NoError(t, throttle.Store(context.Background(), &Batch{Lines: make([]byte, 100)}), "a batch may be larger than the rate")
+	require.NoError(t, throttle.Store(context.Background(), &Batch{Lines: make([]byte, 100)}),
+		"a batch may be larger than the rate")
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	assert.ErrorIs(t, throttle.Store(ctx, &Batch{Lines: make([]byte, 1)}), context.Canceled, "and the next one waits for it")
+	assert.ErrorIs(t, throttle.Store(ctx, &Batch{Lines: make([]byte, 1)}), context.Canceled,
+		"and the next one waits for it")
 }
 
 func readFiles(t *testing.T, dir string) (all []string) {

@@ -22,7 +22,7 @@ type Throttle struct {
 	changed chan struct{} // closed by SetRate
 }
 
-// NewThrottle answers store at a rate in bytes a second. Zero is no limit.
+// NewThrottle returns store at a rate in bytes a second. Zero is no limit.
 func NewThrottle(store Store, rate int64) (*Throttle, error) {
 	t := &Throttle{store: store, began: time.Now(), changed: make(chan struct{})}
 	return t, t.SetRate(rate)
@@ -34,7 +34,8 @@ func (t *Throttle) SetRate(rate int64) error {
 	if rate > 0 {
 		var err error
 		// A tenth of a second's worth at a time; larger batches leave a debt.
-		if bucket, err = flow.NewTokenBucket(flow.TokenBucketConfig{Rate: rate, Capacity: max(rate/10, 1)}, t.now()); err != nil {
+		if bucket, err = flow.NewTokenBucket(flow.TokenBucketConfig{Rate: rate, Capacity: max(rate/10, 1)},
+			t.now()); err != nil {
 			return err
 		}
 	}
@@ -68,7 +69,7 @@ func (t *Throttle) Store(ctx context.Context, b *Batch) error {
 // Close closes what it slows down.
 func (t *Throttle) Close() error { return t.store.Close() }
 
-// reserve takes n bytes out of the bucket, or answers how long to wait.
+// reserve takes n bytes out of the bucket, or returns how long to wait.
 func (t *Throttle) reserve(n int) (time.Duration, <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

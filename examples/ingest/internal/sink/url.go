@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// CheckURL answers an error, which wraps ErrConfig, unless urls are those of NATS servers, separated by commas. It does not
-// repeat what url.Parse says, which may be part of a password.
+// CheckURL returns an error, which wraps ErrConfig, unless urls are those of NATS servers, separated by commas. It does
+// not repeat what url.Parse says, which may be part of a password.
 func CheckURL(urls string) error {
 	for one := range strings.SplitSeq(urls, ",") {
 		u, err := url.Parse(strings.TrimSpace(one))

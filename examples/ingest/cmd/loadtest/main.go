@@ -1,10 +1,10 @@
 //go:build linux
 
-// Crowd measures the ingest server under a crowd: thousands of clients that send at full speed into a sink that takes
-// 20 MB/s. It builds the server and runs it as a process of its own, is the clients itself, and prints a table of what was
-// wanted and what was. Fairness is counted in the sink's files: the last frame of each client. They take
-// 20 MB a second of the temporary directory until it ends. Run it inside the source tree, on a machine that does nothing
-// else: go run ./examples/ingest/cmd/crowd.
+// Loadtest measures the ingest server under load: thousands of clients that send at full speed into a sink that takes
+// 20 MB/s. It builds the server and runs it as a process of its own, is the clients itself, and prints a table of what
+// was wanted and what was. Fairness is counted in the sink's files: the last frame of each client. They take 20 MB a
+// second of the temporary directory until it ends. Run it inside the source tree, on a machine that does nothing else:
+// go run ./examples/ingest/cmd/loadtest.
 package main
 
 import (
@@ -78,19 +78,20 @@ type sample struct {
 }
 
 func run(connections int, warmup, duration time.Duration, sinkRate, transport, memory, low string, padding int) error {
-	dir, err := os.MkdirTemp("", "weir-crowd-")
+	dir, err := os.MkdirTemp("", "weir-loadtest-")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	binary := filepath.Join(dir, "ingest")
 	if out, err := exec.Command("go", "build", "-o", binary, serverPackage).CombinedOutput(); err != nil {
-		return fmt.Errorf("crowd: build: %w: %s", err, out)
+		return fmt.Errorf("loadtest: build: %w: %s", err, out)
 	}
 	lines := filepath.Join(dir, "lines")
 	server := exec.Command(binary, "-syslog", "127.0.0.1:0", "-graphite=", "-statsd=", "-json=", "-sink", lines,
 		"-sink-rate", sinkRate, "-sync", "never", "-high", "64MiB", "-low", low, "-grant", "4KiB", "-batch", "4KiB",
-		"-inflight", "2", "-rcvbuf", fmt.Sprint(socketBytes), "-memory", memory, "-transport", transport, "-stats", "1s", "-stats-json",
+		"-inflight", "2", "-rcvbuf", fmt.Sprint(socketBytes), "-memory", memory, "-transport", transport,
+		"-stats", "1s", "-stats-json",
 		"-drain", "20s")
 	server.Stderr = os.Stderr
 	out, err := server.StdoutPipe()
@@ -109,7 +110,7 @@ func run(connections int, warmup, duration time.Duration, sinkRate, transport, m
 		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	crowd(ctx, address, connections, padding)
+	connect(ctx, address, connections, padding)
 	before, all, counts := []uint64(nil), []sample(nil), []uint64(nil)
 	if watch(reports, connections, warmup) != nil { // the first ones have filled the queue while the others connected
 		before, err = delivered(lines, connections)
@@ -130,8 +131,8 @@ func run(connections int, warmup, duration time.Duration, sinkRate, transport, m
 	return table(all, counts, connections)
 }
 
-// crowd starts the clients, some at a time: the listen queue is finite.
-func crowd(ctx context.Context, address string, connections, padding int) {
+// connect starts the clients, some at a time: the listen queue is finite.
+func connect(ctx context.Context, address string, connections, padding int) {
 	for i := range connections {
 		c := &load.Client{
 			Address: address, Format: load.SyslogCounted, Number: uint64(i), PaddingBytes: padding, BatchBytes: batchBytes,
@@ -158,8 +159,10 @@ func watch(reports *bufio.Scanner, connections int, duration time.Duration) (all
 			continue
 		}
 		if len(all)%10 == 0 {
-			fmt.Printf("%6.1f s  %-6s  paused %6d  pending %9s  reserved %9s  RSS %9s  delivered %11s  lag p99 %v\n", s.Seconds, s.Level, s.Paused,
-				humanize.IBytes(uint64(max(s.Pending, 0))), humanize.IBytes(uint64(max(s.Reserved, 0))), humanize.Bytes(uint64(s.RSS)),
+			fmt.Printf("%6.1f s  %-6s  paused %6d  pending %9s  reserved %9s  RSS %9s  delivered %11s  lag p99 %v\n",
+				s.Seconds, s.Level, s.Paused,
+				humanize.IBytes(uint64(max(s.Pending, 0))), humanize.IBytes(uint64(max(s.Reserved, 0))),
+				humanize.Bytes(uint64(s.RSS)),
 				humanize.Comma(int64(s.Delivered)), time.Duration(s.LagMicros)*time.Microsecond)
 		}
 		all = append(all, s)
@@ -170,7 +173,7 @@ func watch(reports *bufio.Scanner, connections int, duration time.Duration) (all
 	return all
 }
 
-// delivered answers how many frames of each client the sink has: those up to the last one in the files.
+// delivered returns how many frames of each client the sink has: those up to the last one in the files.
 func delivered(dir string, connections int) ([]uint64, error) {
 	names, err := sink.Files(dir)
 	if err != nil {
@@ -216,7 +219,7 @@ func position(line []byte) (connection, sequence uint64, ok bool) {
 	return connection, sequence, found && dot && end && err1 == nil && err2 == nil
 }
 
-// quantiles answers the least, 0.1 %, 1 %, 50 %, 99 % and most of sorted counts.
+// quantiles returns the least, 0.1 %, 1 %, 50 %, 99 % and most of sorted counts.
 func quantiles(counts []uint64) (q []uint64) {
 	last := float64(len(counts) - 1)
 	for _, share := range []float64{0, 0.001, 0.01, 0.5, 0.99, 1} {
@@ -228,7 +231,7 @@ func quantiles(counts []uint64) (q []uint64) {
 // table prints what was wanted and what was.
 func table(all []sample, counts []uint64, connections int) error {
 	if len(all) < 2 {
-		return errors.New("crowd: the clients have not all come")
+		return errors.New("loadtest: the clients have not all come")
 	}
 	first, last := all[0], all[len(all)-1]
 	var rss, pending, reserved int64
@@ -248,16 +251,19 @@ func table(all []sample, counts []uint64, connections int) error {
 		}
 		return "NO"
 	}
-	fmt.Printf("\n%-44s %14s %14s %s\n", fmt.Sprintf("%d clients, %.0f s", connections, seconds), "wanted", "was", "reached")
+	fmt.Printf("\n%-44s %14s %14s %s\n", fmt.Sprintf("%d clients, %.0f s", connections, seconds), "wanted", "was",
+		"reached")
 	fmt.Printf("%-44s %14s %14s\n", "sink, MB/s", "", fmt.Sprintf("%.1f", float64(last.Bytes-first.Bytes)/seconds/1e6))
-	fmt.Printf("%-44s %14s %14s\n", "frames/s", "", humanize.Comma(int64(float64(last.Delivered-first.Delivered)/seconds)))
+	fmt.Printf("%-44s %14s %14s\n", "frames/s", "",
+		humanize.Comma(int64(float64(last.Delivered-first.Delivered)/seconds)))
 	fmt.Printf("%-44s %14s %14s %s\n", "RSS at most", "≤ 300 MB", humanize.Bytes(uint64(rss)), verdict(rss <= wantRSS))
 	fmt.Printf("%-44s %14s %14s %s\n", "delivered, most / least of a client", "≤ 2", fmt.Sprintf("%.2f", spread),
 		verdict(spread <= wantSpread && counts[0] > 0))
 	fmt.Printf("%-44s %s\n", "  frames of a client: least, 0.1 %, 1 %, 50 %, 99 %, most", fmt.Sprint(quantiles(counts)))
 	fmt.Printf("%-44s %14s %14v %s\n", "loop lag p99, all the time", "≤ 20 ms", lag, verdict(lag <= wantLag))
 	fmt.Printf("%-44s %14s %14v\n", "loop lag p99, worst second", "", time.Duration(lags[len(lags)-1])*time.Microsecond)
-	fmt.Printf("%-44s %14s %14s\n", "pending at most; reserved at most", "", humanize.IBytes(uint64(pending))+"; "+humanize.IBytes(uint64(reserved)))
+	fmt.Printf("%-44s %14s %14s\n", "pending at most; reserved at most", "",
+		humanize.IBytes(uint64(pending))+"; "+humanize.IBytes(uint64(reserved)))
 	fmt.Printf("%-44s %14s %14d\n", "rises of the level", "", last.Rises-first.Rises)
 	fmt.Printf("%-44s %14s %14d\n", "frames lost or malformed", "0", last.Lost+last.Malformed)
 	return nil

@@ -13,13 +13,13 @@ import (
 const (
 	// maxKeptBytes is how much memory of a batch is kept for the next one.
 	maxKeptBytes = 256 << 10
-	// frameOverheadBytes is what a frame of a batch costs at most beside its bytes: its end, and what its line adds. So the
-	// level does not rise any more when the batch becomes lines, however short the frames are.
+	// frameOverheadBytes is what a frame of a batch costs at most beside its bytes: its end, and what its line adds. So
+	// the level does not rise any more when the batch becomes lines, however short the frames are.
 	frameOverheadBytes = 8 + decode.OverheadBytes
 )
 
-// batch is a number of frames of one client that are decoded together: a task for each line of sixty bytes would cost more
-// than the line.
+// batch is a number of frames of one client that are decoded together: a task for each line of sixty bytes would cost
+// more than the line.
 type batch struct {
 	bytes []byte
 	ends  []int // of the frames in bytes
@@ -66,9 +66,9 @@ func (p *batches) put(b *batch) {
 	p.pool.Put(b)
 }
 
-// gather puts the frames of one read into batches of about maxBytes. From here on they count at the level: whoever looks
-// behind a frame knows whether there is room for the next. It belongs to its channel's loop.
-type gather struct {
+// batcher puts the frames of one read into batches of about maxBytes. From here on they count at the level: whoever
+// looks behind a frame knows whether there is room for the next. It belongs to its channel's loop.
+type batcher struct {
 	batches  *batches
 	level    *watermark.Shared
 	maxBytes int
@@ -77,76 +77,76 @@ type gather struct {
 }
 
 var (
-	_ pipeline.ReadHandler         = (*gather)(nil)
-	_ pipeline.ReadCompleteHandler = (*gather)(nil)
-	_ pipeline.ReadClosedHandler   = (*gather)(nil)
-	_ pipeline.ResumeHandler       = (*gather)(nil)
-	_ pipeline.InactiveHandler     = (*gather)(nil)
-	_ pipeline.ShutdownHandler     = (*gather)(nil)
+	_ pipeline.ReadHandler         = (*batcher)(nil)
+	_ pipeline.ReadCompleteHandler = (*batcher)(nil)
+	_ pipeline.ReadClosedHandler   = (*batcher)(nil)
+	_ pipeline.ResumeHandler       = (*batcher)(nil)
+	_ pipeline.InactiveHandler     = (*batcher)(nil)
+	_ pipeline.ShutdownHandler     = (*batcher)(nil)
 )
 
 // ChannelRead copies a frame. It borrows msg until return.
-func (g *gather) ChannelRead(ctx *pipeline.Context, msg any) error {
+func (b *batcher) ChannelRead(ctx *pipeline.Context, msg any) error {
 	frame, ok := msg.(*buffer.Buf)
 	if !ok {
 		ctx.FireRead(msg)
 		return nil
 	}
-	if g.now == nil {
-		g.now = g.batches.get()
+	if b.now == nil {
+		b.now = b.batches.get()
 	}
-	g.now.add(frame.Bytes())
-	g.level.Add(int64(frame.Len() + frameOverheadBytes))
-	if g.now.size() >= g.maxBytes {
-		g.pass(ctx)
+	b.now.add(frame.Bytes())
+	b.level.Add(int64(frame.Len() + frameOverheadBytes))
+	if b.now.size() >= b.maxBytes {
+		b.pass(ctx)
 	}
 	return nil
 }
 
 // ChannelReadComplete passes on what the read has brought.
-func (g *gather) ChannelReadComplete(ctx *pipeline.Context) error {
-	g.pass(ctx)
+func (b *batcher) ChannelReadComplete(ctx *pipeline.Context) error {
+	b.pass(ctx)
 	ctx.FireReadComplete()
 	return nil
 }
 
 // ChannelReadClosed passes on what is left.
-func (g *gather) ChannelReadClosed(ctx *pipeline.Context) error {
-	g.pass(ctx)
+func (b *batcher) ChannelReadClosed(ctx *pipeline.Context) error {
+	b.pass(ctx)
 	ctx.FireReadClosed()
 	return nil
 }
 
 // ChannelResume comes before the framer goes on with what it holds, and behind that comes no ReadComplete.
-func (g *gather) ChannelResume(ctx *pipeline.Context) error {
-	if g.timer == nil {
-		g.timer = ctx.NewTimer(func(ctx *pipeline.Context) error {
-			g.pass(ctx)
+func (b *batcher) ChannelResume(ctx *pipeline.Context) error {
+	if b.timer == nil {
+		b.timer = ctx.NewTimer(func(ctx *pipeline.Context) error {
+			b.pass(ctx)
 			return nil
 		})
 	}
-	g.timer.Reset(time.Nanosecond)
+	b.timer.Reset(time.Nanosecond)
 	return nil
 }
 
 // ChannelShutdown passes on what is left.
-func (g *gather) ChannelShutdown(ctx *pipeline.Context) error {
-	g.pass(ctx)
+func (b *batcher) ChannelShutdown(ctx *pipeline.Context) error {
+	b.pass(ctx)
 	ctx.FireShutdown()
 	return nil
 }
 
 // ChannelInactive passes on what is left of a connection that broke.
-func (g *gather) ChannelInactive(ctx *pipeline.Context) error {
-	g.pass(ctx)
+func (b *batcher) ChannelInactive(ctx *pipeline.Context) error {
+	b.pass(ctx)
 	ctx.FireInactive()
 	return nil
 }
 
 // pass gives the batch away.
-func (g *gather) pass(ctx *pipeline.Context) {
-	if b := g.now; b != nil {
-		g.now = nil
-		ctx.FireRead(b)
+func (b *batcher) pass(ctx *pipeline.Context) {
+	if full := b.now; full != nil {
+		b.now = nil
+		ctx.FireRead(full)
 	}
 }

@@ -40,17 +40,17 @@ func (s *stopper) ChannelRead(ctx *pipeline.Context, msg any) error {
 	return nil
 }
 
-func newGather(t *testing.T, maxBytes int) (*pipelinetest.Channel, *recorder, *stopper) {
+func newBatcher(t *testing.T, maxBytes int) (*pipelinetest.Channel, *recorder, *stopper) {
 	framer, err := codec.NewLines(codec.LinesConfig{})
 	require.NoError(t, err)
 	level, err := watermark.NewShared(watermark.SharedConfig{HighBytes: 1 << 20})
 	require.NoError(t, err)
 	r, s := &recorder{}, &stopper{}
-	return pipelinetest.New(t, framer, s, &gather{batches: &batches{}, level: level, maxBytes: maxBytes}, r), r, s
+	return pipelinetest.New(t, framer, s, &batcher{batches: &batches{}, level: level, maxBytes: maxBytes}, r), r, s
 }
 
 func TestTheFramesOfAReadTravelTogether(t *testing.T) {
-	ch, r, _ := newGather(t, 10_000)
+	ch, r, _ := newBatcher(t, 10_000)
 	ch.WriteInbound("a\nb\nc\nd")
 	ch.WriteInbound("e\n")
 	assert.Equal(t, []string{"a,b,c", "de"}, r.got)
@@ -63,7 +63,7 @@ func TestABatchIsBounded(t *testing.T) {
 		maxBytes int
 		want     []string
 	}{{two - 1, []string{"a,b", "c"}}, {two, []string{"a,b", "c"}}, {two + 1, []string{"a,b,c"}}} {
-		ch, r, _ := newGather(t, c.maxBytes)
+		ch, r, _ := newBatcher(t, c.maxBytes)
 		ch.WriteInbound("a\nb\nc\n")
 		assert.Equal(t, c.want, r.got, "%d", c.maxBytes)
 		ch.Finish()
@@ -72,7 +72,7 @@ func TestABatchIsBounded(t *testing.T) {
 
 // A framer that goes on after a pause emits without a read, and no end of a read follows.
 func TestWhatAFramerHeldBackIsPassedOn(t *testing.T) {
-	ch, r, s := newGather(t, 10_000)
+	ch, r, s := newBatcher(t, 10_000)
 	s.at = "b"
 	ch.WriteInbound("a\nb\nc\nd\n")
 	assert.Equal(t, []string{"a,b"}, r.got)
@@ -87,7 +87,7 @@ func TestWhatCameBeforeTheEndIsPassedOn(t *testing.T) {
 	for _, end := range []func(*pipelinetest.Channel){
 		(*pipelinetest.Channel).PeerClose, (*pipelinetest.Channel).PeerReset, (*pipelinetest.Channel).Shutdown,
 	} {
-		ch, r, s := newGather(t, 10_000)
+		ch, r, s := newBatcher(t, 10_000)
 		s.at = "b"
 		ch.WriteInbound("a\nb\nc\n")
 		ch.Do(func() { s.ctx.Resume() })
