@@ -38,13 +38,15 @@ type DecoderConfig struct {
 	TrustUnix bool
 	// PassUntrusted serves other peers as direct clients, whose bytes pass as they are. Otherwise they are turned away.
 	PassUntrusted bool
-	// Optional lets trusted peers come without a header: what does not begin like one passes as it is. A client that
-	// such a proxy lets through untouched can then send one of its own, so it is for the time of a migration.
+	// Optional lets trusted peers come without a header: what does not begin like one passes as it is. A peer that
+	// sends nothing may be silent as long as it likes. One whose first bytes are too few to tell ("P", a line break)
+	// is a direct client when Timeout has passed since the first of them. A client that such a proxy lets through
+	// untouched can send a header of its own, so it is for the time of a migration.
 	Optional bool
 	// MaxBytes bounds the body of a version 2 header, addresses and TLVs. Zero means DefaultMaxBytes.
 	MaxBytes int
-	// Timeout is how long the whole header may take, from the connection on; time during which reading is paused does
-	// not count fully. Zero means DefaultTimeout.
+	// Timeout is how long the whole header may take, from the connection on, or from the first byte on where it is
+	// Optional. Time during which reading is paused does not count fully. Zero means DefaultTimeout.
 	Timeout time.Duration
 }
 
@@ -134,7 +136,9 @@ func (d *Decoder) begin(ctx *pipeline.Context) {
 	switch {
 	case d.trusts(ctx):
 		d.timer = ctx.NewTimer(d.late)
-		d.timer.Reset(d.cfg.Timeout)
+		if !d.cfg.Optional {
+			d.timer.Reset(d.cfg.Timeout)
+		}
 	case d.cfg.PassUntrusted:
 		d.state = passing
 	default:
@@ -187,7 +191,7 @@ func (d *Decoder) ChannelResume(ctx *pipeline.Context) error {
 func (d *Decoder) ChannelReadClosed(ctx *pipeline.Context) error {
 	d.eof = true
 	if d.state == waiting {
-		if d.held != nil && !d.cfg.Optional {
+		if d.held != nil && !d.undecided() {
 			d.fail(ctx, fmt.Errorf("%w: after %d bytes of it", ErrTruncated, d.held.Len()))
 			return nil
 		}
@@ -241,6 +245,9 @@ func (d *Decoder) parse(ctx *pipeline.Context, b *buffer.Buf) {
 	if d.state == waiting {
 		if d.held == nil {
 			d.hold(ctx, b)
+			if d.cfg.Optional {
+				d.timer.Reset(d.cfg.Timeout)
+			}
 		}
 		return
 	}
@@ -316,10 +323,23 @@ func (d *Decoder) late(ctx *pipeline.Context) error {
 	case d.state != waiting:
 	case !ctx.Reading(): // nobody could have read it
 		d.timer.Reset(d.cfg.Timeout)
+	case d.undecided():
+		d.settle(passing)
+		d.pass(ctx)
+		ctx.FireReadComplete()
 	default:
 		d.fail(ctx, fmt.Errorf("%w: after %v", ErrTimeout, d.cfg.Timeout))
 	}
 	return nil
+}
+
+// undecided reports whether the peer may do without a header and what is held is too short to tell.
+func (d *Decoder) undecided() bool {
+	if !d.cfg.Optional {
+		return false
+	}
+	_, err := Detect(d.held.Bytes())
+	return err == ErrShort
 }
 
 // fail reports err and aborts the channel.

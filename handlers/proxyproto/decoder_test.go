@@ -22,6 +22,7 @@ type app struct {
 	header   *proxyproto.Header
 	got      []string
 	bytes    string
+	complete string // bytes at the last ChannelReadComplete
 	onHeader func(ctx *pipeline.Context)
 }
 
@@ -43,6 +44,11 @@ func (a *app) ChannelRead(_ *pipeline.Context, msg any) error {
 	b := msg.(*buffer.Buf).Bytes()
 	a.got = append(a.got, string(b))
 	a.bytes += string(b)
+	return nil
+}
+
+func (a *app) ChannelReadComplete(ctx *pipeline.Context) error {
+	a.complete = a.bytes
 	return nil
 }
 
@@ -196,6 +202,46 @@ func TestOptionalHeaders(t *testing.T) {
 	ch, a = open(t, proxyproto.DecoderConfig{Optional: true})
 	ch.WriteInbound(line4 + "x")
 	assert.Equal(t, []string{"active", "header", "x"}, a.got)
+}
+
+func TestOptionalServesPeersThatAreSilentOrBrief(t *testing.T) {
+	limit := proxyproto.DefaultTimeout
+	ch, a := open(t, proxyproto.DecoderConfig{Optional: true})
+	ch.Advance(time.Hour)
+	require.True(t, ch.Open(), "silent")
+	ch.WriteInbound("P")
+	ch.Advance(limit - 1)
+	ch.WriteInbound("ROXY")
+	assert.Empty(t, a.bytes)
+	ch.Advance(1)
+	assert.Equal(t, []string{"active", "PROXY"}, a.got, "a client that waits behind its first bytes")
+	assert.Equal(t, "PROXY", a.complete)
+	assert.Nil(t, ch.Pipeline().Get("proxy"))
+	ch.WriteInbound(" TCP4")
+	assert.Equal(t, "PROXY TCP4", a.bytes)
+
+	ch, a = open(t, proxyproto.DecoderConfig{Optional: true})
+	ch.Advance(time.Hour)
+	ch.WriteInbound(line4[:1])
+	ch.Advance(limit - 1)
+	ch.WriteInbound(line4[1:])
+	assert.NotNil(t, a.header, "a header that comes late and in pieces")
+	ch.Advance(time.Hour)
+	assert.True(t, ch.Open())
+
+	ch, a = open(t, proxyproto.DecoderConfig{Optional: true})
+	ch.WriteInbound("PROXY ")
+	ch.Advance(limit - 1)
+	assert.True(t, ch.Open())
+	ch.Advance(1)
+	assert.ErrorIs(t, ch.TakeError(), proxyproto.ErrTimeout, "a header that does not come to its end")
+	assert.Empty(t, a.bytes)
+
+	ch, a = open(t, proxyproto.DecoderConfig{Optional: true})
+	ch.WriteInbound("PROXY ")
+	ch.PeerClose()
+	assert.ErrorIs(t, ch.TakeError(), proxyproto.ErrTruncated)
+	assert.Empty(t, a.bytes)
 }
 
 func TestTheEndOfTheStreamBeforeTheHeader(t *testing.T) {

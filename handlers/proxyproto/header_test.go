@@ -210,6 +210,10 @@ func TestVersion2Rules(t *testing.T) {
 		"2111000b" + addrs:                    proxyproto.ErrBadHeader, // too short for the addresses
 		"2011000c" + addrs:                    nil,                     // LOCAL
 		"20110000":                            nil,                     // LOCAL without what its family promises
+		"20100000":                            nil,                     // LOCAL of families that there are not
+		"20010000":                            nil,
+		"20ff0004" + "50494e47":               nil,
+		"21100004" + "50494e47":               proxyproto.ErrBadHeader,
 		"2211000c" + addrs:                    proxyproto.ErrBadHeader, // no such command
 		"2113000c" + addrs:                    proxyproto.ErrBadHeader, // no such transport
 		"2141000c" + addrs:                    proxyproto.ErrBadHeader, // no such family

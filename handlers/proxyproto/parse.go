@@ -133,7 +133,7 @@ func parse2(in []byte, maxBytes int) (*Header, int, error) {
 		return nil, 0, bad("version %d", command>>4)
 	case command&15 > 1:
 		return nil, 0, bad("command %d", command&15)
-	case !protocol.known():
+	case command&15 == 1 && !protocol.known(): // of a LOCAL connection the family is ignored
 		return nil, 0, bad("family and transport %#02x", uint8(protocol))
 	case body > maxBytes:
 		return nil, 0, fmt.Errorf("%w: a body of %d bytes of at most %d", ErrTooLong, body, maxBytes)
