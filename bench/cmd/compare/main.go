@@ -3,6 +3,7 @@
 //
 //	go run ./cmd/compare -quick            # three minutes
 //	go run ./cmd/compare -out results      # everything
+//	go run ./cmd/compare -quick -servers weir -against ../../weir-before
 //	go run ./cmd/compare -scenario echo-64c -servers weir,gnet,c-epoll
 package main
 
@@ -23,6 +24,7 @@ import (
 type options struct {
 	compare.Config
 	root, out string
+	against   string
 	list      bool
 }
 
@@ -30,6 +32,7 @@ func main() {
 	var o options
 	flag.BoolVar(&o.Quick, "quick", false,
 		"some scenarios, fewer and shorter slices: three minutes at most on a quiet machine")
+	flag.StringVar(&o.against, "against", "", "another checkout of weir: its servers run beside the present ones")
 	flag.StringVar(&o.Scenario, "scenario", "", "only scenarios whose names contain one of these parts, comma-separated")
 	flag.StringVar(&o.Servers, "servers", "", "only servers whose names contain one of these parts, comma-separated")
 	flag.IntVar(&o.Rounds, "rounds", 0, "rounds; 0: 7, quick 5")
@@ -109,6 +112,12 @@ func run(ctx context.Context, o options) error {
 	}
 	if err := lab.Build(ctx, o.root, o.Programs); err != nil {
 		return err
+	}
+	if o.against != "" {
+		if err := lab.BuildBefore(ctx, o.against, o.Programs); err != nil {
+			return err
+		}
+		o.Against = lab.Revision(ctx, o.against)
 	}
 	report, err := compare.Run(ctx, o.Config)
 	if report != nil { // also when it was interrupted: what there is is worth something

@@ -84,6 +84,7 @@ func (r *Report) Markdown() string {
 	var b strings.Builder
 	r.preface(&b)
 	r.targets(&b)
+	r.beforeAndNow(&b)
 	servers := r.servers()
 	section := func(title, note string, m metric, to func(*Outcome) string, groups ...Group) {
 		if t := r.ratioTable(servers, m, to, groups...); len(t.rows) > 0 {
@@ -160,7 +161,7 @@ func (r *Report) servers() (names []string) {
 	for _, spec := range lab.Specs() {
 		candidates = append(candidates, spec.Name)
 		if spec.Weir {
-			candidates = append(candidates, spec.Name+rawSuffix)
+			candidates = append(candidates, spec.Before().Name, spec.Name+rawSuffix)
 		}
 	}
 	for _, name := range candidates {

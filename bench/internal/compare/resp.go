@@ -46,6 +46,7 @@ var respScenarios = []respLoad{{"set", 1}, {"set", 16}, {"get", 1}, {"get", 16}}
 // respServer is a running server of the Redis protocol.
 type respServer struct {
 	*lab.Process
+	name string
 	port int
 	cell *Cell
 	size int // requests of a slice
@@ -88,25 +89,36 @@ func (r *Runner) Resp(ctx context.Context) (all []Outcome, err error) {
 }
 
 func (r *Runner) startResp() (servers []*respServer, err error) {
-	for _, name := range []string{redis, "weir-uring", "weir-epoll"} {
+	specs := []lab.Spec{{Name: redis}}
+	for _, kind := range []string{"uring", "epoll"} {
+		spec := lab.Spec{
+			Name: "weir-" + kind, Program: "resp", Args: []string{"-transport", kind}, Procs: cmp.Or(r.procs["weir-"+kind], 2),
+		}
+		specs = append(specs, spec)
+		if r.cfg.Against != "" {
+			specs = append(specs, spec.Before())
+		}
+	}
+	for _, spec := range specs {
 		port, err := freePort()
 		if err != nil {
 			return servers, err
 		}
 		var p *lab.Process
-		if kind, ok := strings.CutPrefix(name, "weir-"); ok {
-			p, err = lab.Start(name, r.cfg.ServerCPU, []string{"GOMAXPROCS=" + strconv.Itoa(cmp.Or(r.procs[name], 2))},
-				filepath.Join(r.cfg.Programs, "resp"), "-addr", "127.0.0.1:"+strconv.Itoa(port), "-transport", kind, "-loops", "1")
+		if spec.Program == "" {
+			p, err = lab.Start(spec.Name, r.cfg.ServerCPU, nil, "redis-server", "--bind", "127.0.0.1",
+				"--port", strconv.Itoa(port), "--save", "", "--appendonly", "no", "--daemonize", "no")
 		} else {
-			p, err = lab.Start(name, r.cfg.ServerCPU, nil, "redis-server", "--bind", "127.0.0.1", "--port", strconv.Itoa(port),
-				"--save", "", "--appendonly", "no", "--daemonize", "no")
+			args := append([]string{"-addr", "127.0.0.1:" + strconv.Itoa(port), "-loops", "1"}, spec.Args...)
+			p, err = lab.Start(spec.Name, r.cfg.ServerCPU, []string{"GOMAXPROCS=" + strconv.Itoa(spec.Procs)},
+				filepath.Join(r.cfg.Programs, spec.Program), args...)
 		}
 		if err != nil {
 			return servers, err
 		}
-		servers = append(servers, &respServer{Process: p, port: port})
+		servers = append(servers, &respServer{Process: p, name: spec.Name, port: port})
 		if err := answers(port); err != nil {
-			return servers, fmt.Errorf("compare: %s: %w", name, err)
+			return servers, fmt.Errorf("compare: %s: %w", spec.Name, err)
 		}
 	}
 	return servers, nil
@@ -139,7 +151,7 @@ func (r *Runner) respScenario(ctx context.Context, what respLoad, servers []*res
 	o = Outcome{Scenario: Scenario{Name: what.name(), Group: respGroup}, Cells: make([]Cell, len(servers))}
 	for i, s := range servers {
 		s.cell = &o.Cells[i]
-		s.cell.Server = []string{redis, "weir-uring", "weir-epoll"}[i]
+		s.cell.Server = s.name
 		s.size = calibrating
 		first, err := r.benchmark(ctx, s, what) // also fills the store
 		if err != nil {

@@ -26,10 +26,11 @@ func TestAQuickComparisonOfTwoServersWritesItsReport(t *testing.T) {
 	if runtime.NumCPU() < 2 {
 		t.Skip("it takes two processors")
 	}
+	require.NoError(t, lab.BuildBefore(context.Background(), "../../..", programs))
 	var progress bytes.Buffer
 	report, err := Run(context.Background(), Config{
 		Programs: programs, Quick: true, Rounds: 2, Slice: 20 * time.Millisecond, WarmUp: 5 * time.Millisecond,
-		Servers:  "weir-epoll,gnet",
+		Servers: "weir-epoll,gnet", Against: "the same",
 		Scenario: "echo-64c-64B-d1,framed-64c-64B-d16,churn-1,open-64c-20k,unpinned-64c-64B-d1,idle", Procs: 1,
 		Idle: 50, IdleFor: 50 * time.Millisecond, ServerCPU: 0, LoadCPU: 1, Progress: &progress,
 	})
@@ -39,7 +40,8 @@ func TestAQuickComparisonOfTwoServersWritesItsReport(t *testing.T) {
 	markdown, err := os.ReadFile(filepath.Join(dir, "report.md"))
 	require.NoError(t, err)
 	for _, want := range []string{
-		"echo-64c-64B-d1", "## Targets", "## Idle connections", "weir-epoll-raw", "GOMAXPROCS on one processor: weir-epoll 1",
+		"echo-64c-64B-d1", "## Targets", "## Idle connections", "weir-epoll-raw", "The weir of the same is",
+		"GOMAXPROCS on one processor: weir-epoll 1",
 	} {
 		assert.Contains(t, string(markdown), want)
 	}
@@ -59,11 +61,26 @@ func TestAQuickComparisonOfTwoServersWritesItsReport(t *testing.T) {
 	}
 	// Names are matched by parts, so the deep one is there, too.
 	assert.Contains(t, names, "churn-1")
-	assert.Len(t, read.Crowds, 2)
+	assert.Len(t, read.Crowds, 3)
 	for _, c := range read.Crowds {
 		assert.Positive(t, c.UsedBytes)
 		assert.Positive(t, c.Seconds)
 	}
+}
+
+func TestWorseIsWhatIsWorseInEveryRound(t *testing.T) {
+	o := made("worse", Raw, map[string][]float64{"weir-uring": {11, 12}, "weir-uring-before": {10, 10}})
+	p := made("within its spread", Raw, map[string][]float64{"weir-uring": {11, 10}, "weir-uring-before": {10, 10}})
+	q := made("better", Raw, map[string][]float64{"weir-epoll": {9, 9.9}, "weir-epoll-before": {10, 10}, "weir-uring": {1}})
+	r := Report{Outcomes: []Outcome{o, p, q}, Config: Config{Against: "1234567"}}
+	text := r.Markdown()
+	assert.Contains(t, text, "The weir of 1234567 is")
+	assert.Contains(t, text, "Rows that are worse: 1 of 3.")
+	assert.Contains(t, text, "| worse | weir-uring | 10.0 | 11.5 | 1.15 (1.10–1.20) **worse** | 0.87 (0.83–0.91) **worse** |")
+	assert.Contains(t, text, "| within its spread | weir-uring | 10.0 | 10.5 | 1.05 (1.00–1.10) | ≈ 0.95 (0.91–1.00) |")
+	assert.Contains(t, text, "| better | weir-epoll | 10.0 | 9.45 | 0.95 (0.90–0.99) *better* | 1.06 (1.01–1.11) *better* |")
+	r.Config.Against, r.Outcomes = "", r.Outcomes[:0]
+	assert.NotContains(t, r.Markdown(), "Before and now")
 }
 
 func TestTuningChoosesForEveryGoServer(t *testing.T) {

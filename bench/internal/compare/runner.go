@@ -34,6 +34,7 @@ type Config struct {
 	Slice    time.Duration // window
 	WarmUp   time.Duration // load before each window
 	Quick    bool
+	Against  string // the name of another weir that BuildBefore has built and that runs beside this one; empty: none
 	Scenario string // parts of names, comma-separated; empty: all
 	Servers  string // likewise
 	Procs    int    // GOMAXPROCS of the Go servers; 0: what serves each best, of 1 and 2
@@ -126,6 +127,9 @@ func (r *Runner) specs(s *Scenario) []lab.Spec {
 			spec.Procs = 0
 		}
 		all = append(all, spec)
+		if spec.Weir && r.cfg.Against != "" {
+			all = append(all, spec.Before())
+		}
 		if s.Group == Framed && spec.Weir { // what framing costs is asked of the same run
 			spec.Name += rawSuffix
 			spec.Mode = serve.Echo

@@ -44,17 +44,50 @@ func Build(ctx context.Context, root, dir string) error {
 	for _, command := range [][]string{
 		{
 			"go", "build", "-o", dir + "/", module + "/servers/weir", module + "/servers/net", module + "/servers/netpoll",
-			module + "/servers/nbio", module + "/cmd/load", "github.com/weirnet/weir/examples/resp",
+			module + "/servers/nbio", module + "/cmd/load",
 		},
+		{"go", "-C", "../examples/resp", "build", "-o", dir + "/resp", "."},
 		{"go", "build", "-tags", "poll_opt", "-o", dir + "/", module + "/servers/gnet"},
 		{"gcc", "-O2", "-std=gnu11", "-pthread", "-o", dir + "/c-epoll", "servers/c-epoll/main.c"},
 		{"gcc", "-O2", "-std=gnu11", "-pthread", "-o", dir + "/c-uring", "servers/c-uring/main.c"},
 	} {
-		cmd := exec.CommandContext(ctx, command[0], command[1:]...)
-		cmd.Dir = root
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("lab: %s: %w\n%s", strings.Join(command, " "), err, out)
+		if err := build(ctx, root, command...); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// BuildBefore compiles weir's servers of another checkout of the repository into dir: the programs of Spec.Before. What
+// they are measured with is the present bench's.
+func BuildBefore(ctx context.Context, checkout, dir string) error {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	for _, program := range []struct{ name, folder string }{{"weir", "bench/servers/weir"}, {"resp", "examples/resp"}} {
+		out := filepath.Join(dir, program.name+beforeSuffix)
+		if err := build(ctx, filepath.Join(checkout, program.folder), "go", "build", "-o", out, "."); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Revision names the commit of a checkout, or the folder where git does not know one.
+func Revision(ctx context.Context, checkout string) string {
+	out, err := exec.CommandContext(ctx, "git", "-C", checkout, "rev-parse", "--short", "HEAD").Output()
+	if err != nil {
+		return filepath.Base(checkout)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func build(ctx context.Context, dir string, command ...string) error {
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("lab: %s in %s: %w\n%s", strings.Join(command, " "), dir, err, out)
 	}
 	return nil
 }

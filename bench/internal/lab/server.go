@@ -24,6 +24,16 @@ type Spec struct {
 	Weir    bool
 }
 
+// beforeSuffix marks a server of weir that another checkout was built into.
+const beforeSuffix = "-before"
+
+// Before is the same server of the checkout that BuildBefore has built.
+func (s Spec) Before() Spec {
+	s.Name += beforeSuffix
+	s.Program += beforeSuffix
+	return s
+}
+
 // Specs are all servers of the comparison: weir, its peers, and what the machine allows.
 func Specs() []Spec {
 	return []Spec{
