@@ -46,7 +46,7 @@ func (d *dial) cancel() {
 	d.canceled = true
 	d.loop.Submit(transport.Op{
 		Kind: transport.Cancel, Token: d.token(transport.Cancel),
-		Target: d.token(transport.Connect),
+		Target: transport.Connect, ConnectToken: d.token(transport.Connect),
 	})
 }
 

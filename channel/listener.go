@@ -91,7 +91,7 @@ func (ln *Listener) Pause() {
 	if ln.accepting {
 		ln.loop.Submit(transport.Op{
 			Kind: transport.Cancel, Token: ln.token(transport.Cancel),
-			Target: ln.token(transport.Accept),
+			Handle: ln.hnd, Target: transport.Accept,
 		})
 	}
 }

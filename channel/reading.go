@@ -126,7 +126,7 @@ func (c *Channel) settleReading() {
 			in.canceling = true
 			c.loop.Submit(transport.Op{
 				Kind: transport.Cancel, Token: c.token(transport.Cancel),
-				Target: c.token(transport.Recv),
+				Handle: c.hnd, Target: transport.Recv,
 			})
 		}
 		return
@@ -160,7 +160,7 @@ func (c *Channel) armRecv() {
 		in.unwatch = true
 		c.loop.Submit(transport.Op{
 			Kind: transport.Cancel, Token: c.token(transport.Cancel),
-			Target: c.token(transport.WatchClose),
+			Handle: c.hnd, Target: transport.WatchClose,
 		})
 	}
 	in.armed = true

@@ -105,25 +105,29 @@ const (
 	// the socket (with RST when Op.Reset), and completes after all of them. The Handle is stale from its Submit on for
 	// new operations. Closing a listener frees its port.
 	Close
-	// Cancel ends the operation with the token Op.Target: that one gets its last completion, ErrCanceled unless it was
-	// faster. Its own completion, which may come before or after that, has ErrNotFound when there was nothing to
-	// cancel. Data that had already been received when a Recv is cancelled is delivered before its last completion.
+	// Cancel ends the operation of Op.Handle whose Kind is Op.Target: Recv, Send, SendFile, Accept or WatchClose. A
+	// Connect has no Handle yet: it is named by Op.ConnectToken, which no other Connect in progress may have. What is
+	// cancelled gets its last completion, ErrCanceled unless it was faster. The Cancel's own completion may come before
+	// or after that, and has ErrNotFound when there was nothing to cancel. Data that had already been received when a
+	// Recv is cancelled is delivered before its last completion.
 	Cancel
 )
 
 // Op is an operation, passed by value.
 type Op struct {
 	Token  Token         // what its completions carry
-	Handle Handle        // what it acts on; unused by Connect and Cancel
-	Target Token         // Cancel: the operation to end
+	Handle Handle        // what it acts on; unused by Connect and by a Cancel of one
 	Bufs   []*buffer.Buf // Send
 	File   *FileRange    // SendFile
 	Dial   *DialConfig   // Connect
 	Limit  int           // Recv: bytes, > 0
 	Kind   Kind
-	Reset  bool           // Close: send RST instead of FIN, drop unsent data
-	NoWait bool           // Send: do not wait for room in the kernel
-	Addr   netip.AddrPort // for datagrams, not used by streams
+	Target Kind // Cancel: the operation to end
+	Reset  bool // Close: send RST instead of FIN, drop unsent data
+	NoWait bool // Send: do not wait for room in the kernel
+	// ConnectToken is the token of the Connect that a Cancel is to end.
+	ConnectToken Token
+	Addr         netip.AddrPort // for datagrams, not used by streams
 }
 
 // FileRange is a run of bytes of an open file. The file must stay open until the operation's last completion.

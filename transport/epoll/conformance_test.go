@@ -37,6 +37,11 @@ func TestConformance(t *testing.T) {
 					}
 					return trs
 				},
+				Check: func(tb testing.TB, trs []transport.Transport) {
+					for _, tr := range trs {
+						require.Empty(tb, tr.(*Transport).connecting)
+					}
+				},
 			})
 		})
 	}

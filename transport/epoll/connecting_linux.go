@@ -43,7 +43,8 @@ func (t *Transport) submitConnect(op *transport.Op) {
 	if d.LocalAddress == "" {
 		s.more.remote = to
 	}
-	t.sockets.begin(s, reading, op.Token)
+	s.begin(reading, op.Token)
+	t.connecting[op.Token] = s
 	if errno == 0 {
 		t.connected(s)
 		return
@@ -72,7 +73,8 @@ func (t *Transport) connected(s *socket) {
 	}
 	s.more = nil
 	s.flags &^= flagConnecting
-	token := t.sockets.end(s, reading)
+	token := s.end(reading)
+	delete(t.connecting, token)
 	t.markDirty(s)
 	c := t.emit()
 	c.Token, c.Handle = token, s.handle()
@@ -80,7 +82,8 @@ func (t *Transport) connected(s *socket) {
 
 // failConnect ends a connection attempt and closes its socket.
 func (t *Transport) failConnect(s *socket, err error) {
-	token := t.sockets.end(s, reading)
+	token := s.end(reading)
+	delete(t.connecting, token)
 	t.shut(s, false)
 	t.fail(token, err)
 }

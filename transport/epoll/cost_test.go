@@ -114,7 +114,7 @@ func TestAPauseAllocatesNothing(t *testing.T) {
 	allocs := testing.AllocsPerRun(200, func() {
 		p.tr.Submit(transport.Op{Kind: transport.Recv, Handle: p.a, Token: 10, Limit: 100})
 		turn()
-		p.tr.Submit(transport.Op{Kind: transport.Cancel, Target: 10, Token: 12})
+		p.tr.Submit(transport.Op{Kind: transport.Cancel, Handle: p.a, Target: transport.Recv, Token: 12})
 		turn()
 		turn()
 	})
@@ -143,7 +143,7 @@ func BenchmarkTurn(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		p.tr.Submit(transport.Op{Kind: transport.Recv, Handle: p.a, Token: 10, Limit: 1 << 18})
-		p.tr.Submit(transport.Op{Kind: transport.Cancel, Target: 10, Token: 12})
+		p.tr.Submit(transport.Op{Kind: transport.Cancel, Handle: p.a, Target: transport.Recv, Token: 12})
 		p.tr.passed = false
 		if _, err := p.tr.Wait(p.dst, 0); err != nil {
 			b.Fatal(err)

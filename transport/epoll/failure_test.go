@@ -117,7 +117,7 @@ func TestOrderHoldsWhenTheQueueIsLongerThanABatch(t *testing.T) {
 	recv := transport.Op{Kind: transport.Recv, Handle: h, Limit: 4, Token: 7}
 	f.tr.Submit(recv)
 	for range 5 {
-		f.tr.Submit(transport.Op{Kind: transport.Cancel, Target: 7, Token: 8})
+		f.tr.Submit(transport.Op{Kind: transport.Cancel, Handle: h, Target: transport.Recv, Token: 8})
 		f.tr.Submit(recv)
 	}
 	var ends []error

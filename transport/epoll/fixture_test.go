@@ -27,7 +27,7 @@ type fixture struct {
 
 // call is what became of one operation.
 type call struct {
-	token transport.Token
+	op    transport.Op
 	n     int
 	data  []byte
 	err   error
@@ -48,7 +48,7 @@ func open(t *testing.T, cfg Config) *fixture {
 func (f *fixture) submit(op transport.Op) *call {
 	f.slot++
 	op.Token = transport.MakeToken(f.slot, 1, uint8(op.Kind))
-	c := &call{token: op.Token}
+	c := &call{op: op}
 	f.calls[op.Token] = c
 	f.tr.Submit(op)
 	return c
@@ -67,7 +67,9 @@ func (f *fixture) send(h transport.Handle, p ...[]byte) *call {
 }
 
 func (f *fixture) cancel(c *call) *call {
-	return f.submit(transport.Op{Kind: transport.Cancel, Target: c.token})
+	return f.submit(transport.Op{
+		Kind: transport.Cancel, Handle: c.op.Handle, Target: c.op.Kind, ConnectToken: c.op.Token,
+	})
 }
 
 func (f *fixture) close(h transport.Handle) *call {

@@ -37,7 +37,7 @@ func (t *Transport) received(s *socket, n int) {
 	c.Token, c.Buf, c.N, c.More = s.tokens[reading], t.blocks.lend(n), n, true
 	if s.limit == 0 {
 		c.More = false
-		t.sockets.end(s, reading)
+		s.end(reading)
 		t.markDirty(s)
 	}
 }

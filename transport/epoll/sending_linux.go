@@ -71,7 +71,7 @@ func (t *Transport) startSend(s *socket, op *transport.Op) {
 		err = transport.ErrWouldBlock
 	}
 	if err == errFull || err == errTurn {
-		t.sockets.begin(s, writing, op.Token)
+		s.begin(writing, op.Token)
 		t.keepSending(s, n, err)
 		return
 	}

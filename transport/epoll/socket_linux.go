@@ -48,15 +48,14 @@ type socket struct {
 	limit      int    // Recv: bytes still to deliver
 
 	tokens [operations]transport.Token
-	chain  [operations]uint32 // table.buckets: the next operation with the same hash
-	free   uint32             // the next free slot, plus one
+	free   uint32 // the next free slot, plus one
 
 	bufs []*buffer.Buf // Send: what is left, bufs[0] without its first offset bytes
 	off  int
 	file *fileSend // SendFile
 	more *setup    // listeners and connecting sockets
 
-	_ [8]byte
+	_ [16]byte
 }
 
 // fileSend is the state of a SendFile.
@@ -95,25 +94,15 @@ func (s *socket) breaks(errno syscall.Errno) {
 const (
 	chunkShift = 6
 	chunkSize  = 1 << chunkShift // sockets of 128 bytes: 8 KiB, which Go aligns to cache lines
-	maxSockets = 1 << 28         // so that slot and operation fit into 32 bits with room to spare
-	minBuckets = 64
+	maxSockets = 1 << 28
 )
 
-// table holds the sockets by slot, and the operations in progress by token: Cancel names nothing else. Its index chains
-// operations inside the sockets, so that it never allocates but to grow.
+// table holds the sockets by slot.
 type table struct {
-	chunks  []*[chunkSize]socket
-	free    uint32 // first free slot, plus one
-	used    uint32 // slots ever used
-	open    int
-	buckets []uint32 // hash → 1 + slot*operations + operation, or 0; their number is a power of two
-	shift   uint8    // 64 - log2(len(buckets))
-}
-
-func newTable() table {
-	var t table
-	t.rehash(minBuckets)
-	return t
+	chunks []*[chunkSize]socket
+	free   uint32 // first free slot, plus one
+	used   uint32 // slots ever used
+	open   int
 }
 
 func (t *table) at(number uint32) *socket {
@@ -144,7 +133,7 @@ func (t *table) add(fd int, flags uint32) *socket {
 		return nil
 	default:
 		if t.used%chunkSize == 0 {
-			t.grow()
+			t.chunks = append(t.chunks, new([chunkSize]socket))
 		}
 		s = t.at(t.used)
 		s.number, s.generation = t.used, 1
@@ -168,69 +157,13 @@ func (t *table) remove(s *socket) {
 }
 
 // begin puts an operation in progress.
-func (t *table) begin(s *socket, op operation, token transport.Token) {
-	bucket := &t.buckets[t.hash(token)]
-	s.tokens[op], s.chain[op] = token, *bucket
-	*bucket = 1 + s.number*uint32(operations) + uint32(op)
+func (s *socket) begin(op operation, token transport.Token) {
+	s.tokens[op] = token
 	s.flags |= 1 << op
 }
 
 // end takes an operation out of progress and returns its token.
-func (t *table) end(s *socket, op operation) transport.Token {
-	token := s.tokens[op]
-	id := 1 + s.number*uint32(operations) + uint32(op)
-	link := &t.buckets[t.hash(token)]
-	for *link != id {
-		other, otherOp := t.operation(*link)
-		link = &other.chain[otherOp]
-	}
-	*link = s.chain[op]
+func (s *socket) end(op operation) transport.Token {
 	s.flags &^= 1 << op
-	return token
-}
-
-// find returns the operation in progress that has a token; nil when there is none.
-func (t *table) find(token transport.Token) (*socket, operation) {
-	for id := t.buckets[t.hash(token)]; id != 0; {
-		s, op := t.operation(id)
-		if s.tokens[op] == token {
-			return s, op
-		}
-		id = s.chain[op]
-	}
-	return nil, 0
-}
-
-func (t *table) operation(id uint32) (*socket, operation) {
-	return t.at((id - 1) / uint32(operations)), operation((id - 1) % uint32(operations))
-}
-
-// hash is Fibonacci hashing: tokens are small numbers packed together.
-func (t *table) hash(token transport.Token) uint64 {
-	return uint64(token) * 0x9E3779B97F4A7C15 >> t.shift
-}
-
-// grow makes room for another chunk of sockets and keeps at least two buckets for each.
-func (t *table) grow() {
-	t.chunks = append(t.chunks, new([chunkSize]socket))
-	if want := 2 * chunkSize * len(t.chunks); len(t.buckets) < want {
-		t.rehash(want)
-	}
-}
-
-// rehash makes at least n buckets and puts every operation in progress into its new one.
-func (t *table) rehash(n int) {
-	size, shift := 1, uint8(64)
-	for size < n {
-		size, shift = size*2, shift-1
-	}
-	t.buckets, t.shift = make([]uint32, size), shift
-	for number := range t.used {
-		s := t.at(number)
-		for op := range operations {
-			if s.has(op) {
-				t.begin(s, op, s.tokens[op])
-			}
-		}
-	}
+	return s.tokens[op]
 }

@@ -57,7 +57,7 @@ func (t *Transport) submitRecv(s *socket, op *transport.Op) {
 		t.fail(op.Token, syscall.EINVAL)
 	default:
 		s.limit = op.Limit
-		t.sockets.begin(s, reading, op.Token)
+		s.begin(reading, op.Token)
 		t.markDirty(s)
 	}
 }
@@ -69,7 +69,7 @@ func (t *Transport) submitAccept(s *socket, op *transport.Op) {
 	case s.has(reading):
 		t.fail(op.Token, transport.ErrBusy)
 	default:
-		t.sockets.begin(s, reading, op.Token)
+		s.begin(reading, op.Token)
 		t.markDirty(s)
 	}
 }
@@ -85,7 +85,7 @@ func (t *Transport) submitWatchClose(s *socket, op *transport.Op) {
 		if s.is(flagEOF) {
 			s.flags |= flagWatchBreak
 		}
-		t.sockets.begin(s, watching, op.Token)
+		s.begin(watching, op.Token)
 		t.markDirty(s)
 	}
 }
@@ -115,17 +115,33 @@ func (t *Transport) submitClose(s *socket, op *transport.Op) {
 }
 
 func (t *Transport) submitCancel(op *transport.Op) {
-	s, which := t.sockets.find(op.Target)
-	switch {
-	case s == nil:
-		t.fail(op.Token, transport.ErrNotFound)
-		return
-	case s.is(flagConnecting):
-		t.failConnect(s, transport.ErrCanceled)
-	default:
-		t.finish(s, which, 0, transport.ErrCanceled)
+	if op.Target == transport.Connect {
+		if s := t.connecting[op.ConnectToken]; s != nil {
+			t.failConnect(s, transport.ErrCanceled)
+			t.emit().Token = op.Token
+			return
+		}
+	} else if s := t.sockets.lookup(op.Handle); s != nil {
+		if which := s.target(op.Target); which < operations && s.has(which) {
+			t.finish(s, which, 0, transport.ErrCanceled)
+			t.emit().Token = op.Token
+			return
+		}
 	}
-	t.emit().Token = op.Token
+	t.fail(op.Token, transport.ErrNotFound)
+}
+
+// target is the place of the operation that a Cancel of kind names; operations when there is none.
+func (s *socket) target(kind transport.Kind) operation {
+	switch {
+	case kind == transport.Accept && s.is(flagListener), kind == transport.Recv && !s.is(flagListener):
+		return reading
+	case kind == transport.Send && s.file == nil, kind == transport.SendFile && s.file != nil:
+		return writing
+	case kind == transport.WatchClose:
+		return watching
+	}
+	return operations
 }
 
 // fail completes an operation that is not, or no longer, in progress.

@@ -30,13 +30,14 @@ type Transport struct {
 	wake waker // any goroutine
 
 	// Loop goroutine only.
-	epoll    sys.Epoll
-	sockets  table
-	blocks   blocks
-	dirty    []uint32 // slots whose interest may differ from what epoll has
-	resuming []uint32 // slots whose Send used up its turn
-	queue    completions
-	closed   bool
+	epoll      sys.Epoll
+	sockets    table
+	connecting map[transport.Token]*socket // by the Connect's token
+	blocks     blocks
+	dirty      []uint32 // slots whose interest may differ from what epoll has
+	resuming   []uint32 // slots whose Send used up its turn
+	queue      completions
+	closed     bool
 
 	// One Wait.
 	out      []transport.Completion // what it hands out
@@ -62,7 +63,7 @@ func Open(cfg Config) (*Transport, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Transport{cfg: cfg, clock: sys.NewClock(), pool: buffer.NewPool(cfg.Pool), sockets: newTable()}
+	t := &Transport{cfg: cfg, clock: sys.NewClock(), pool: buffer.NewPool(cfg.Pool), connecting: map[transport.Token]*socket{}}
 	t.blocks = blocks{pool: t.pool, size: cfg.ReceiveBlockBytes, maxHot: 2 * cfg.ReceivesPerWait}
 	t.epoll, err = sys.OpenEpoll()
 	if err != nil {
@@ -174,7 +175,7 @@ func (t *Transport) Close() error {
 		if s := t.sockets.at(number); s.is(flagOpen) {
 			for op := range operations {
 				if s.has(op) {
-					t.sockets.end(s, op)
+					s.end(op)
 				}
 			}
 			t.shut(s, false)

@@ -217,7 +217,7 @@ func (t *Transport) emit() *transport.Completion {
 
 // finish ends an operation in progress with its last completion.
 func (t *Transport) finish(s *socket, op operation, n int, err error) {
-	token := t.sockets.end(s, op)
+	token := s.end(op)
 	switch op {
 	case writing:
 		s.bufs, s.file, s.off = nil, nil, 0

@@ -165,7 +165,7 @@ func TestLateCancelLosesSometimes(t *testing.T) {
 		w, a, b, c, s := pair(t, seed, sim.Config{Latency: 500 * time.Microsecond, Faults: sim.Faults{LateCancel: 1}})
 		got := b.recv(s, 1)
 		a.send(c, []byte("x"))
-		cancel := b.submit(transport.Op{Kind: transport.Cancel, Target: got})
+		cancel := b.cancel(got)
 		end, verdict := ended(w, got, b, a), ended(w, cancel, b, a)
 		if verdict.Err == nil {
 			require.ErrorIs(t, end.Err, transport.ErrCanceled)
@@ -180,14 +180,14 @@ func TestLateCancelLosesSometimes(t *testing.T) {
 	assert.Positive(t, lost)
 }
 
-// A Cancel is for the operation that there was when it was submitted, not for a later one with the same token.
+// A Cancel is for the operation that there was when it was submitted, not for a later one of the same kind.
 func TestLateCancelSparesASuccessor(t *testing.T) {
 	for seed := range uint64(20) {
 		w, a, b, c, s := pair(t, seed, sim.Config{Latency: time.Microsecond, Faults: sim.Faults{LateCancel: 1}})
 		op := transport.Op{Kind: transport.Recv, Handle: s, Limit: 1, Token: 99}
 		b.Submit(op)
 		a.send(c, []byte("xy"))
-		cancel := b.submit(transport.Op{Kind: transport.Cancel, Target: 99})
+		cancel := b.submit(transport.Op{Kind: transport.Cancel, Handle: s, Target: transport.Recv})
 		if ended(w, 99, b, a).Err != nil {
 			continue
 		}

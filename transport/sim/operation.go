@@ -13,7 +13,6 @@ type operation struct {
 	e     *endpoint
 	src   *source // whose order its completions keep; nil: nobody's
 	ended bool
-	next  *operation // another one with the same token
 
 	left       int   // Recv: bytes to the limit
 	piece      int   // Send: the Buf that is being sent,
@@ -41,8 +40,9 @@ type queued struct {
 // begin registers an operation.
 func (t *Transport) begin(op transport.Op, src *source, stop func(*operation)) *operation {
 	o := &operation{op: op, t: t, src: src, stop: stop, left: op.Limit}
-	o.next = t.ops[op.Token]
-	t.ops[op.Token] = o
+	if op.Kind == transport.Connect {
+		t.connects[op.Token] = o
+	}
 	return o
 }
 
@@ -62,17 +62,9 @@ func (o *operation) finish(c transport.Completion, in *stream) {
 // forget ends an operation without a completion.
 func (o *operation) forget() {
 	o.ended = true
-	for p := o.t.ops[o.op.Token]; p != nil; p = p.next {
-		if p.next == o {
-			p.next = o.next
-			return
-		}
+	if o.op.Kind == transport.Connect {
+		delete(o.t.connects, o.op.Token)
 	}
-	if o.next != nil {
-		o.t.ops[o.op.Token] = o.next
-		return
-	}
-	delete(o.t.ops, o.op.Token)
 }
 
 // cancel ends an operation from outside. Bytes of a send that were taken are told with it.
@@ -87,10 +79,33 @@ func (t *Transport) fail(op *transport.Op, src *source, err error) {
 	t.post(src, queued{c: transport.Completion{Token: op.Token, Err: err}})
 }
 
-// cancelTarget carries out a Cancel. The operation is looked up at once, so that a later one with the same token is
-// safe, but may be ended late, and end by itself meanwhile.
+// target returns the operation that a Cancel names, or nil.
+func (t *Transport) target(op *transport.Op) *operation {
+	if op.Target == transport.Connect {
+		return t.connects[op.ConnectToken]
+	}
+	s := t.lookup(op.Handle)
+	switch {
+	case s == nil:
+		return nil
+	case s.l != nil && op.Target == transport.Accept:
+		return s.l.accept
+	case s.l != nil:
+		return nil
+	case op.Target == transport.Recv:
+		return s.e.recv
+	case op.Target == transport.WatchClose:
+		return s.e.watch
+	case s.e.send != nil && op.Target == s.e.send.op.Kind:
+		return s.e.send
+	}
+	return nil
+}
+
+// cancelTarget carries out a Cancel. The operation is looked up at once, so that a later one of the same kind is safe,
+// but may be ended late, and end by itself meanwhile.
 func (t *Transport) cancelTarget(op transport.Op) {
-	target := t.ops[op.Target]
+	target := t.target(&op)
 	if target == nil {
 		t.fail(&op, nil, transport.ErrNotFound)
 		return

@@ -18,6 +18,7 @@ type node struct {
 	next transport.Token
 	done map[transport.Token]transport.Completion // last completions
 	data map[transport.Token][]byte
+	ops  map[transport.Token]transport.Op
 	new  []transport.Handle // accepted
 	held []*buffer.Buf
 	hold bool
@@ -26,15 +27,22 @@ type node struct {
 
 func open(t testing.TB, w *sim.World) *node {
 	return &node{
-		Transport: w.Open(), t: t, done: map[transport.Token]transport.Completion{}, data: map[transport.Token][]byte{},
+		Transport: w.Open(), t: t, ops: map[transport.Token]transport.Op{}, done: map[transport.Token]transport.Completion{}, data: map[transport.Token][]byte{},
 	}
 }
 
 func (n *node) submit(op transport.Op) transport.Token {
 	n.next++
 	op.Token = n.next
+	n.ops[op.Token] = op
 	n.Submit(op)
 	return op.Token
+}
+
+// cancel ends the operation with a token, which was submitted by submit.
+func (n *node) cancel(token transport.Token) transport.Token {
+	op := n.ops[token]
+	return n.submit(transport.Op{Kind: transport.Cancel, Handle: op.Handle, Target: op.Kind, ConnectToken: token})
 }
 
 // wait waits once and files what comes.

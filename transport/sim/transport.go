@@ -17,9 +17,9 @@ type Transport struct {
 	id   int
 	pool *buffer.Pool
 
-	slots []slot
-	free  []int // free slots, the last one is used first: a stale Handle meets a successor soon
-	ops   map[transport.Token]*operation
+	slots    []slot
+	free     []int                          // free slots, the last one is used first: a stale Handle meets a successor soon
+	connects map[transport.Token]*operation // in progress
 
 	settled []queued // completions that the very next Wait hands out
 	queue   []queued // those that are ready, from head on

@@ -46,7 +46,7 @@ func workload(t *testing.T, seed uint64, cfg sim.Config) string {
 		case what < 8:
 			n.send(socks[rng.IntN(len(socks))], bytesOf(rng.IntN(50_000)))
 		case what < 9:
-			n.submit(transport.Op{Kind: transport.Cancel, Target: transport.Token(1 + rng.IntN(int(n.next)+1))})
+			n.cancel(transport.Token(1 + rng.IntN(int(n.next)+1)))
 		default:
 			n.submit(transport.Op{Kind: transport.Close, Handle: socks[rng.IntN(len(socks))], Reset: rng.IntN(2) == 0})
 		}

@@ -58,7 +58,7 @@ func streamBreakages() []breakage {
 			submit: func(b *broken, op transport.Op) {
 				b.tokens[op.Token&(1<<60-1)] = op.Token
 				op.Token &= 1<<60 - 1
-				op.Target &= 1<<60 - 1
+				op.ConnectToken &= 1<<60 - 1
 				b.Transport.Submit(op)
 			},
 		}, []string{"a token of any 64 bits below SlotReserved comes back unchanged"}},
@@ -198,7 +198,8 @@ func limitBreakages() []breakage {
 		}}, []string{"a Recv with an enormous limit is one without end"}},
 		{"a second Recv takes the place of the first", broken{submit: func(b *broken, op transport.Op) {
 			if op.Kind == transport.Recv && b.conn == op.Handle {
-				b.Transport.Submit(transport.Op{Kind: transport.Cancel, Target: b.held[0].Token, Token: 1<<40 + 1})
+				b.Transport.Submit(transport.Op{Kind: transport.Cancel, Handle: op.Handle, Target: transport.Recv,
+					Token: 1<<40 + 1})
 			}
 			b.conn = op.Handle
 			b.held = []transport.Completion{{Token: op.Token}}
@@ -253,7 +254,7 @@ func endBreakages() []breakage {
 func cancelBreakages() []breakage {
 	return []breakage{
 		{"Cancel does nothing", broken{submit: func(b *broken, op transport.Op) {
-			if op.Kind == transport.Cancel && op.Target.Slot() < 1<<20 {
+			if op.Kind == transport.Cancel && op.Handle != 0 {
 				b.noOp(op)
 				return
 			}
@@ -275,6 +276,32 @@ func cancelBreakages() []breakage {
 			return true
 		}}, []string{"Cancel ends a Recv, and the next one works",
 			"Cancel works in the same turn as its target's Submit"}},
+		{"Cancel ends whatever its Handle has", broken{submit: func(b *broken, op transport.Op) {
+			b.Transport.Submit(op)
+			if op.Kind == transport.Cancel && op.Target == transport.Recv {
+				op.Token, op.Target = 1<<40+1, transport.Send
+				b.Transport.Submit(op)
+			}
+		}, change: func(_ *broken, c *transport.Completion) bool { return c.Token != 1<<40+1 }},
+			[]string{"Cancel ends only the operation of its Handle and its kind"}},
+		{"Cancel takes a file for Bufs", broken{submit: func(b *broken, op transport.Op) {
+			if op.Kind == transport.SendFile {
+				b.conn = op.Handle
+			}
+			if op.Kind == transport.Cancel && op.Target == transport.Send && op.Handle == b.conn {
+				op.Target = transport.SendFile
+			}
+			b.Transport.Submit(op)
+		}}, []string{"Cancel of a Send leaves a SendFile alone, and the other way round"}},
+		{"Cancel ends the latest Connect", broken{submit: func(b *broken, op transport.Op) {
+			if op.Kind == transport.Connect {
+				b.held = []transport.Completion{{Token: op.Token}}
+			}
+			if op.Kind == transport.Cancel && op.Target == transport.Connect && len(b.held) > 0 {
+				op.ConnectToken = b.held[0].Token
+			}
+			b.Transport.Submit(op)
+		}}, []string{"Cancel of a Connect ends the one with its token"}},
 	}
 }
 
@@ -358,15 +385,13 @@ func acceptBreakages() []breakage {
 		}},
 		{"a cancelled Accept loses a connection", broken{
 			submit: func(b *broken, op transport.Op) {
+				b.conn = 0
 				if op.Kind == transport.Cancel {
-					b.tokens[op.Target] = op.Target
+					b.conn = op.Handle
 				}
 				b.Transport.Submit(op)
 			},
-			change: func(b *broken, c *transport.Completion) bool {
-				_, canceled := b.tokens[c.Token]
-				return !canceled || c.Handle == 0
-			},
+			change: func(b *broken, c *transport.Completion) bool { return b.conn == 0 || c.Handle == 0 },
 		}, []string{"an Accept that is cancelled and submitted again loses no connection"}},
 		{"the connection is refused otherwise", broken{change: func(_ *broken, c *transport.Completion) bool {
 			if errors.Is(c.Err, syscall.ECONNREFUSED) {
@@ -380,7 +405,8 @@ func acceptBreakages() []breakage {
 				b.held = []transport.Completion{{Token: op.Token}}
 			}
 			if op.Kind == transport.Close && op.Handle == b.conn {
-				b.Transport.Submit(transport.Op{Kind: transport.Cancel, Token: 1<<40 + 1, Target: b.held[0].Token})
+				b.Transport.Submit(transport.Op{Kind: transport.Cancel, Handle: op.Handle, Target: transport.Accept,
+					Token: 1<<40 + 1})
 				b.noOp(op)
 				return
 			}

@@ -142,7 +142,7 @@ func brokenFactory(how broken) Factory {
 // noOp makes op complete without an error and without an effect.
 func (b *broken) noOp(op transport.Op) {
 	b.tokens[op.Token] = op.Token
-	b.Transport.Submit(transport.Op{Kind: transport.Cancel, Token: op.Token, Target: 1})
+	b.Transport.Submit(transport.Op{Kind: transport.Cancel, Token: op.Token})
 }
 
 // noOps completes what noOp swallowed.

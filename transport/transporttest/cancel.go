@@ -19,7 +19,10 @@ func cancelClaims() []claim {
 		{name: "Cancel ends a Connect that gets no answer", run: cancelConnect},
 		{name: "Cancel of a Connect right after its Submit leaves nothing open", run: cancelConnectAtOnce},
 		{name: "Cancel of what never was, or is over, completes with ErrNotFound", run: cancelNothing},
-		{name: "Cancel ends only the operation with its target's token", run: cancelOnlyTarget},
+		{name: "Cancel ends only the operation of its Handle and its kind", run: cancelOnlyTarget},
+		{name: "Cancel of a Send leaves a SendFile alone, and the other way round", needs: needsSendFile,
+			run: cancelSendOrFile},
+		{name: "Cancel of a Connect ends the one with its token", run: cancelOneConnect},
 		{name: "of two Cancels of one operation each completes, and the operation ends once", run: cancelTwice},
 		{name: "a Cancel that races with FIN ends the Recv once", run: cancelRacesFIN},
 		{name: "a Cancel that races with the end of a Send ends it once", run: cancelRacesSend},
@@ -146,8 +149,9 @@ func cancelWatch(r *rig) {
 	r.must("WatchClose", watch.err)
 }
 
-// cancelConnect fills a backlog: the kernel then leaves a SYN without an answer (listen(2), tcp(7)).
-func cancelConnect(r *rig) {
+// stuckConnects fills a backlog: the kernel then leaves a SYN without an answer (listen(2), tcp(7)).
+func (r *rig) stuckConnects() []*call {
+	r.Helper()
 	cfg := r.address()
 	cfg.Backlog = 1
 	h := r.server().listenOn(cfg)
@@ -160,9 +164,14 @@ func cancelConnect(r *rig) {
 			stuck = append(stuck, con)
 		}
 	}
-	if len(stuck) == 0 {
-		r.Fatalf("8 Connects to a listener with a backlog of 1 succeeded, so none can be cancelled")
+	if len(stuck) < 2 {
+		r.Fatalf("%d of 8 Connects to a listener with a backlog of 1 wait, so not two can be cancelled", len(stuck))
 	}
+	return stuck
+}
+
+func cancelConnect(r *rig) {
+	stuck := r.stuckConnects()
 	r.spins(r.client(), "Connects wait for an answer")
 	for _, con := range stuck {
 		cancel := r.client().cancel(con)
@@ -209,9 +218,18 @@ func cancelConnectAtOnce(r *rig) {
 
 func cancelNothing(r *rig) {
 	l := r.link()
-	never := l.b.e.submit(transport.Op{Kind: transport.Cancel, Target: transport.MakeToken(1<<20, 1, 1)})
-	r.done(never)
-	r.wantErr("Cancel of what never was", never.err, transport.ErrNotFound)
+	all := []transport.Kind{
+		transport.KindNone, transport.Recv, transport.Send, transport.SendFile, transport.Accept, transport.Connect,
+		transport.WatchClose, transport.CloseWrite, transport.Close, transport.Cancel, transport.Cancel + 1,
+	}
+	for _, h := range []transport.Handle{l.b.h, 0, l.b.h + 1<<32, ^transport.Handle(0)} {
+		for _, kind := range all {
+			op := transport.Op{Kind: kind, Handle: h, Token: transport.MakeToken(1<<20, 1, 1)}
+			never := l.b.e.submit(cancelOf(&op))
+			r.done(never)
+			r.wantErr("Cancel of what never was", never.err, transport.ErrNotFound)
+		}
+	}
 	over := l.b.recv(1)
 	r.done(l.a.send([]byte{1}), over)
 	cancel := l.b.e.cancel(over)
@@ -237,6 +255,49 @@ func cancelOnlyTarget(r *rig) {
 	want = payload(2, 1000)
 	r.done(l[1].b.send(want))
 	r.until("the other Recv's data", func() bool { return len(other.data) == len(want) })
+}
+
+func cancelSendOrFile(r *rig) {
+	l := r.links(2, smallBuffers())
+	send, _ := l[0].a.blockedSend(1)
+	f, content := r.file(2, 4<<20)
+	file := l[1].a.sendFile(f, 0, int64(len(content)))
+	r.quiet()
+	asFile, asSend := send.op, file.op
+	asFile.Kind, asSend.Kind = transport.SendFile, transport.Send
+	for _, op := range []transport.Op{asFile, asSend} {
+		wrong := r.client().submit(cancelOf(&op))
+		r.done(wrong)
+		r.wantErr("Cancel of the other kind", wrong.err, transport.ErrNotFound)
+	}
+	if send.done || file.done {
+		r.Fatalf("they ended: %v, %v", send, file)
+	}
+	for _, c := range []*call{send, file} {
+		cancel := r.client().cancel(c)
+		r.done(cancel, c)
+		r.must("Cancel", cancel.err)
+		r.wantErr("what it ended", c.err, transport.ErrCanceled)
+	}
+}
+
+func cancelOneConnect(r *rig) {
+	stuck := r.stuckConnects()
+	first, second := stuck[0], stuck[1]
+	cancel := r.client().cancel(first)
+	r.done(cancel, first)
+	r.must("Cancel", cancel.err)
+	r.wantErr("the Connect", first.err, transport.ErrCanceled)
+	if second.done {
+		r.Fatalf("the other ended, too: %v", second)
+	}
+	again := r.client().cancel(first)
+	r.done(again)
+	r.wantErr("Cancel of a Connect that is over", again.err, transport.ErrNotFound)
+	for _, con := range stuck[1:] {
+		cancel = r.client().cancel(con)
+		r.done(cancel, con)
+	}
 }
 
 func cancelTwice(r *rig) {

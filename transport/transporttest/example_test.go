@@ -8,7 +8,7 @@ import (
 
 // Every claim is a sentence and the name of a subtest.
 func ExampleClaims() {
-	for _, claim := range transporttest.Claims()[:3] {
+	for _, claim := range transporttest.Claims(transporttest.All())[:3] {
 		fmt.Println(claim)
 	}
 	// Output:

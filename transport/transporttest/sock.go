@@ -71,7 +71,12 @@ func (e *end) connect(cfg *transport.DialConfig) *call {
 }
 
 func (e *end) cancel(target *call) *call {
-	return e.submit(transport.Op{Kind: transport.Cancel, Target: target.op.Token})
+	return e.submit(cancelOf(&target.op))
+}
+
+// cancelOf is the Cancel of op.
+func cancelOf(op *transport.Op) transport.Op {
+	return transport.Op{Kind: transport.Cancel, Handle: op.Handle, Target: op.Kind, ConnectToken: op.Token}
 }
 
 func (e *end) close(h transport.Handle) *call {

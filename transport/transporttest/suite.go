@@ -66,12 +66,13 @@ func Run(t *testing.T, f Factory) {
 	}
 }
 
-// Claims returns the sentences, in the order in which Run tests them.
-func Claims() []string {
-	all := claims()
-	names := make([]string, len(all))
-	for i, c := range all {
-		names[i] = c.name
+// Claims returns the sentences that hold of a transport with these features, in the order in which Run tests them.
+func Claims(features Features) []string {
+	var names []string
+	for _, c := range claims() {
+		if c.needs == nil || c.needs(features) {
+			names = append(names, c.name)
+		}
 	}
 	return names
 }

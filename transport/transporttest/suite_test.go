@@ -25,7 +25,7 @@ func TestSuiteFindsBreakages(t *testing.T) {
 
 // TestSuiteAcceptsWholeTransport shows that it is the breakage which the claims fail for.
 func TestSuiteAcceptsWholeTransport(t *testing.T) {
-	for _, name := range Claims() {
+	for _, name := range everyClaim() {
 		var c claim
 		for _, each := range claims() {
 			if each.name == name {
@@ -43,11 +43,19 @@ func TestSuiteAcceptsWholeTransport(t *testing.T) {
 
 // TestClaimsAreDifferent guards the names: a subtest with a name that there is already would get a number.
 func TestClaimsAreDifferent(t *testing.T) {
-	names := Claims()
+	names := everyClaim()
 	seen := map[string]bool{}
 	for _, name := range names {
 		assert.False(t, seen[name], "%q is there twice", name)
 		seen[name] = true
 	}
 	assert.GreaterOrEqual(t, len(names), 100)
+}
+
+func everyClaim() []string {
+	var names []string
+	for _, c := range claims() {
+		names = append(names, c.name)
+	}
+	return names
 }

@@ -33,7 +33,7 @@ func waitClaims() []claim {
 func (e *end) someCompletions(n int) []*call {
 	calls := make([]*call, n)
 	for i := range calls {
-		calls[i] = e.submit(transport.Op{Kind: transport.Cancel, Target: transport.MakeToken(1<<20, 0, 0)})
+		calls[i] = e.submit(transport.Op{Kind: transport.Cancel, Target: transport.Connect})
 	}
 	return calls
 }
@@ -293,7 +293,7 @@ func tokensRoundTrip(r *rig) {
 		tokens = append(tokens, transport.Token(uint64(i)*0x9e3779b97f4a7c15|1)&^(1<<60))
 	}
 	for _, token := range tokens {
-		calls = append(calls, e.submit(transport.Op{Kind: transport.Cancel, Token: token, Target: 2}))
+		calls = append(calls, e.submit(transport.Op{Kind: transport.Cancel, Token: token, Target: transport.Connect}))
 	}
 	r.done(calls...)
 	// Those of operations which the kernel sees, too.

@@ -160,8 +160,8 @@ func (t *Transport) closeMaybe(s *slot) {
 }
 
 func (t *Transport) submitCancel(op *transport.Op) {
-	s, o, k := t.find(op.Target)
-	if o == nil || o.canceled {
+	s, o, k := t.target(op)
+	if o == nil || !o.active() || o.canceled {
 		t.end(op.Token, transport.ErrNotFound)
 		return
 	}
@@ -180,6 +180,31 @@ func (t *Transport) submitCancel(op *transport.Op) {
 	default:
 		t.finish(o, transport.ErrCanceled)
 	}
+}
+
+// target returns the operation that a Cancel names, with its slot and kind; nil when there is none.
+func (t *Transport) target(op *transport.Op) (*slot, *operation, kind) {
+	if op.Target == transport.Connect {
+		if s := t.connecting[op.ConnectToken]; s != nil {
+			return s, &s.dial.operation, kindConnect
+		}
+		return nil, nil, kindNone
+	}
+	s := t.slots.find(op.Handle)
+	if s == nil {
+		return nil, nil, kindNone
+	}
+	switch {
+	case op.Target == transport.Recv:
+		return s, &s.recv.operation, kindRecv
+	case op.Target == transport.Send && s.send.file == nil, op.Target == transport.SendFile && s.send.file != nil:
+		return s, &s.send.operation, kindSend
+	case op.Target == transport.Accept && s.listener != nil:
+		return s, &s.listener.operation, kindAccept
+	case op.Target == transport.WatchClose:
+		return s, &s.watch, kindWatch
+	}
+	return nil, nil, kindNone
 }
 
 // at is the kind of the entry that a sending has in the kernel.

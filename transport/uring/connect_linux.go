@@ -33,6 +33,7 @@ func (t *Transport) submitConnect(op *transport.Op) {
 		return
 	}
 	s.dial = d
+	t.connecting[op.Token] = s
 	t.start(s, &d.operation, kindConnect, op.Token)
 }
 
@@ -86,6 +87,7 @@ func (t *Transport) connected(s *slot, errno syscall.Errno) {
 	case !d.bound && sys.ConnectedToItself(int(s.fd), &d.to):
 		t.failConnect(s, unix.ECONNREFUSED) // nobody listens there
 	default:
+		delete(t.connecting, d.token)
 		s.state, s.dial = stateOpen, nil
 		t.emit(transport.Completion{Token: d.token, Handle: s.handle()})
 	}
@@ -94,6 +96,7 @@ func (t *Transport) connected(s *slot, errno syscall.Errno) {
 // failConnect frees a slot that did not become a connection.
 func (t *Transport) failConnect(s *slot, err error) {
 	token := s.dial.token
+	delete(t.connecting, token)
 	_ = sys.Close(int(s.fd))
 	t.slots.give(s)
 	t.end(token, err)

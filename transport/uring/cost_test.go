@@ -119,7 +119,7 @@ func TestAPauseAllocatesNothing(t *testing.T) {
 	}
 	turn()
 	require.Zero(t, testing.AllocsPerRun(500, func() {
-		p.tr.Submit(transport.Op{Kind: transport.Cancel, Target: tokenRecvA, Token: 12})
+		p.tr.Submit(transport.Op{Kind: transport.Cancel, Handle: p.a, Target: transport.Recv, Token: 12})
 		turn()
 		turn()
 		p.tr.Submit(transport.Op{Kind: transport.Recv, Handle: p.a, Token: tokenRecvA, Limit: 1 << 50})

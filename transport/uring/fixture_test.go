@@ -44,7 +44,7 @@ type driver struct {
 
 // call is an operation and what became of it.
 type call struct {
-	token transport.Token
+	op    transport.Op
 	n     int
 	data  []byte
 	conns []transport.Completion
@@ -61,7 +61,7 @@ func drive(tb testing.TB, cfg Config) *driver {
 func (d *driver) submit(op transport.Op) *call {
 	d.serial++
 	op.Token = transport.MakeToken(d.serial, 1, uint8(op.Kind))
-	c := &call{token: op.Token}
+	c := &call{op: op}
 	d.calls[op.Token] = c
 	d.tr.Submit(op)
 	return c
@@ -84,7 +84,9 @@ func (d *driver) close(h transport.Handle) *call {
 }
 
 func (d *driver) cancel(c *call) *call {
-	return d.submit(transport.Op{Kind: transport.Cancel, Target: c.token})
+	return d.submit(transport.Op{
+		Kind: transport.Cancel, Handle: c.op.Handle, Target: c.op.Kind, ConnectToken: c.op.Token,
+	})
 }
 
 // wait is one Wait. It returns how many completions came.

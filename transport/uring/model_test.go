@@ -291,13 +291,13 @@ func (w *world) act(s *side) {
 		s.send = w.submit(s.end, s, transport.Op{Kind: transport.SendFile, Handle: s.h, File: f})
 		s.sent += n
 	case c < 74 && s.recv != nil:
-		w.submit(s.end, s, transport.Op{Kind: transport.Cancel, Target: s.recv.op.Token})
+		w.submit(s.end, s, transport.Op{Kind: transport.Cancel, Handle: s.h, Target: transport.Recv})
 	case c < 80 && s.recv == nil && s.watch == nil:
 		s.watch = w.submit(s.end, s, transport.Op{Kind: transport.WatchClose, Handle: s.h})
 	case c < 88 && s.watch != nil:
-		w.submit(s.end, s, transport.Op{Kind: transport.Cancel, Target: s.watch.op.Token})
+		w.submit(s.end, s, transport.Op{Kind: transport.Cancel, Handle: s.h, Target: transport.WatchClose})
 	case c == 89 && s.send != nil:
-		w.submit(s.end, s, transport.Op{Kind: transport.Cancel, Target: s.send.op.Token})
+		w.submit(s.end, s, transport.Op{Kind: transport.Cancel, Handle: s.h, Target: s.send.op.Kind})
 	case c < 93 && !s.fin:
 		s.fin = true
 		w.submit(s.end, s, transport.Op{Kind: transport.CloseWrite, Handle: s.h})
@@ -378,7 +378,7 @@ func (w *world) wind(s *side) bool {
 		return true
 	}
 	if s.watch != nil && w.rng.IntN(4) == 0 {
-		w.submit(s.end, s, transport.Op{Kind: transport.Cancel, Target: s.watch.op.Token})
+		w.submit(s.end, s, transport.Op{Kind: transport.Cancel, Handle: s.h, Target: transport.WatchClose})
 	}
 	if s.recv == nil && s.watch == nil && !s.eof {
 		s.recv = w.submit(s.end, s, transport.Op{Kind: transport.Recv, Handle: s.h, Limit: streamBytes})

@@ -519,7 +519,7 @@ func TestOperationsThatEndAtOnceKeepNoOthersFromEnding(t *testing.T) {
 		require.NoError(t, err)
 		d.batch = make([]transport.Completion, 0, room)
 		for range 8 {
-			d.cancel(&call{token: 1})
+			d.cancel(&call{})
 			d.wait(time.Millisecond)
 		}
 		require.True(t, recv.done)

@@ -55,7 +55,6 @@ func (t *Transport) end(token transport.Token, err error) {
 // start begins an operation: its entry is made by the next Wait.
 func (t *Transport) start(s *slot, o *operation, k kind, token transport.Token) {
 	o.token, o.canceled = token, false
-	t.hints.note(token, s.index)
 	t.queue(s, o, k)
 }
 

@@ -45,7 +45,7 @@ type Transport struct {
 
 	// Loop goroutine only.
 	slots        slots
-	hints        hints
+	connecting   map[transport.Token]*slot  // by the Connect's token
 	todo         fifo[work]                 // entries to make
 	held         []work                     // entries to make when fewer completions wait
 	hungry       fifo[work]                 // receives that wait for blocks
@@ -119,7 +119,8 @@ func open(cfg Config, rc ring.Config) (*Transport, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Transport{pool: buffer.NewPool(cfg.Pool), clock: sys.NewClock(), raw: cfg.Raw}
+	t := &Transport{pool: buffer.NewPool(cfg.Pool), clock: sys.NewClock(), raw: cfg.Raw,
+		connecting: map[transport.Token]*slot{}}
 	if err := t.set(cfg, rc); err != nil {
 		t.free()
 		if errors.Is(err, ring.ErrUnavailable) {

@@ -123,34 +123,6 @@ func TestSlotsStayWhereTheyAre(t *testing.T) {
 	require.Equal(t, 5*chunkSlots, ss.open)
 }
 
-// TestCancelFindsAnOperationByItsToken also when the hint is of another slot, or tokens are far apart.
-func TestCancelFindsAnOperationByItsToken(t *testing.T) {
-	d := drive(t, Config{})
-	handles, _ := d.connections(20, transport.SocketConfig{})
-	tokens := []transport.Token{
-		1, transport.MakeToken(5, 1, 1), transport.MakeToken(5, 2, 1), transport.MakeToken(5, 1, 2),
-		transport.MakeToken(5+minHints, 1, 1),
-		transport.MakeToken(1<<20+5, 1, 1), transport.MakeToken(maxHints, 1, 1),
-		transport.MakeToken(transport.SlotReserved-1, 1, 1),
-		transport.MakeToken(1<<31, 0, 0),
-	}
-	for i, token := range tokens {
-		d.calls[token] = &call{token: token}
-		d.tr.Submit(transport.Op{Kind: transport.Recv, Handle: handles[i], Token: token, Limit: 100})
-	}
-	d.quiet()
-	for i := len(tokens) - 1; i >= 0; i-- {
-		recv := d.calls[tokens[i]]
-		cancel := d.cancel(recv)
-		d.done(cancel, recv)
-		require.NoError(t, cancel.err, "token %#x", tokens[i])
-		require.ErrorIs(t, recv.err, transport.ErrCanceled)
-	}
-	again := d.cancel(&call{token: tokens[0]})
-	d.done(again)
-	require.ErrorIs(t, again.err, transport.ErrNotFound)
-}
-
 func TestWakeNeverTouchesADescriptorOfAClosedTransport(t *testing.T) {
 	for range 200 {
 		var w wake
