@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirnet/weir/internal/sys"
 	"github.com/weirnet/weir/loop"
+	"github.com/weirnet/weir/pipeline"
 	"github.com/weirnet/weir/transport"
 )
 
@@ -59,6 +60,7 @@ func startEngine(cfg engineConfig) (*engine, error) {
 			Logger:        cfg.logger,
 			MaxTasks:      cfg.maxTasks,
 			WatchdogAfter: cfg.watchdogAfter,
+			Culprit:       pipeline.HandlerAt,
 		}
 		if cfg.pin {
 			c.OnThreadStart = func() error { return sys.PinThread(i) }
@@ -86,12 +88,13 @@ func startEngine(cfg engineConfig) (*engine, error) {
 
 // join waits until the loops are gone. Whoever has started the engine calls it, once, on a goroutine for that.
 func (e *engine) join() {
-	e.err = e.group.Wait()
+	e.err = e.group.Wait(context.Background())
 	close(e.done)
 }
 
-// onThread reports whether the caller runs on the thread of one of the loops, where waiting for them would never end.
-func (e *engine) onThread() bool { return e.group.Loop(0).OnThread() }
+// onThread reports whether the caller runs on a thread of a loop, whichever server's: waiting there for these loops may
+// never end, because one of them may be waiting for that one.
+func (e *engine) onThread() bool { return loop.OnThread() }
 
 // nextWorker returns the workers in turn, without those whose loop is gone as long as there are others.
 func (e *engine) nextWorker() *worker { return e.workers[e.group.Next().Index()] }

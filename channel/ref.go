@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/weirnet/weir/loop"
 	"github.com/weirnet/weir/pipeline"
 )
 
@@ -123,7 +124,7 @@ func (r ref) Write(ctx context.Context, p []byte) error {
 		}
 		room := q.room
 		q.mu.Unlock()
-		if q.c.loop.OnThread() {
+		if loop.OnThread() {
 			return fmt.Errorf("%w: %w", pipeline.ErrWouldDeadlock, err)
 		}
 		select { //weir:goroutines a caller beside the loop waits here

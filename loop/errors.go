@@ -17,6 +17,8 @@ var (
 	// ErrState is returned by a Run, Open, RunOnce or Close that the state of the loop does not allow: a loop runs
 	// once, and not from inside one of its own callbacks.
 	ErrState = errors.New("loop: not possible in this state")
+	// ErrStuck is wrapped by a *StuckError: a callback does not return, and so the loop does not go on.
+	ErrStuck = errors.New("loop: a callback does not return")
 	// ErrPanic is the end of a loop whose transport, or a func of its Config, panicked. What callbacks panic ends no
 	// loop.
 	ErrPanic = errors.New("loop: panic outside the callbacks")

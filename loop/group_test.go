@@ -1,6 +1,7 @@
 package loop_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -61,8 +62,8 @@ func TestGroupStartsAndStopsItsLoops(t *testing.T) {
 	}
 	wg.Wait()
 	g.Stop()
-	require.NoError(t, g.Wait())
-	require.NoError(t, g.Wait(), "again")
+	require.NoError(t, g.Wait(context.Background()))
+	require.NoError(t, g.Wait(context.Background()), "again")
 	for _, tr := range trs {
 		assert.True(t, tr.closed)
 	}
@@ -80,7 +81,7 @@ func TestGroupOpensAllTransportsOrNone(t *testing.T) {
 	require.ErrorContains(t, err, "loop-1: ")
 	assert.True(t, trs[0].closed)
 	assert.True(t, trs[2].closed)
-	require.ErrorIs(t, g.Wait(), refused)
+	require.ErrorIs(t, g.Wait(context.Background()), refused)
 }
 
 func TestGroupTellsTheErrorOfALoop(t *testing.T) {
@@ -91,7 +92,7 @@ func TestGroupTellsTheErrorOfALoop(t *testing.T) {
 	closesInTime(t, g.Loop(1).Done(), "loop 1")
 	assert.Contains(t, strings.Join(out.all(), "\n"), "ERROR the loop ends loop=loop-1 error=broken", "at once")
 	g.Stop()
-	err := g.Wait()
+	err := g.Wait(context.Background())
 	require.ErrorIs(t, err, broken)
 	require.ErrorContains(t, err, "loop-1: ")
 }
@@ -137,41 +138,50 @@ func TestBadConfigIsRefused(t *testing.T) {
 	require.NoError(t, err, "the zero value of the rest works")
 }
 
-func TestOnThreadKnowsTheThreadsOfTheGroup(t *testing.T) {
+// Two groups stand for two servers of a process: a loop of one that waits for one of the other may wait for ever, too.
+func TestOnThreadKnowsTheLoopsOfTheWholeProcess(t *testing.T) {
 	g, _, _ := testGroup(t, 2, nil)
+	other, _, _ := testGroup(t, 1, nil)
 	require.NoError(t, g.Start())
-	assert.False(t, g.Loop(0).OnThread())
-	type answer struct {
-		own, other bool
-		wait       error
+	require.NoError(t, other.Start())
+	assert.False(t, loop.OnThread())
+	type finding struct {
+		on   bool
+		wait error
 	}
-	answers := make(chan answer)
-	for i := range 2 {
-		require.NoError(t, g.Loop(i).Execute(func() {
-			answers <- answer{g.Loop(i).OnThread(), g.Loop(1 - i).OnThread(), g.Wait()}
-		}))
-		a := <-answers
-		assert.True(t, a.own)
-		assert.True(t, a.other)
-		require.ErrorIs(t, a.wait, loop.ErrState, "waiting there would wait for ever")
+	found := make(chan finding)
+	for _, l := range []*loop.Loop{g.Loop(0), g.Loop(1), other.Loop(0)} {
+		require.NoError(t, l.Execute(func() { found <- finding{loop.OnThread(), g.Wait(context.Background())} }))
+		f := <-found
+		assert.True(t, f.on)
+		require.ErrorIs(t, f.wait, loop.ErrState, "waiting there would wait for ever")
 	}
-	g.Stop()
-	require.NoError(t, g.Wait())
+	for _, group := range []*loop.Group{g, other} {
+		group.Stop()
+		require.NoError(t, group.Wait(context.Background()))
+	}
+	assert.False(t, loop.OnThread())
+}
 
-	l := openLoop(t)
-	on := false
+func TestOnThreadIsTrueInsideRunOnceAlone(t *testing.T) {
+	l, inner := openLoop(t), openLoop(t)
+	var inside, nested, elsewhere bool
 	require.NoError(t, l.Execute(func() {
-		on = l.OnThread()
+		inner.once(t) // its end must not end this one's
+		inside = loop.OnThread()
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			on = on && !l.OnThread()
+			elsewhere = loop.OnThread()
 		}()
 		<-done
 	}))
+	require.NoError(t, inner.Execute(func() { nested = loop.OnThread() }))
 	l.once(t)
-	assert.True(t, on)
-	assert.False(t, l.OnThread(), "between the turns of RunOnce the loop has no thread")
+	assert.True(t, inside)
+	assert.True(t, nested)
+	assert.False(t, elsewhere)
+	assert.False(t, loop.OnThread(), "between the turns of RunOnce the loop has no thread")
 }
 
 func blockHere(release chan struct{}) { <-release }
@@ -220,5 +230,5 @@ func TestWatchdogLogsAStuckTurnOnceWithItsStack(t *testing.T) {
 		assert.Equal(t, 1, heads, "one goroutine's stack")
 	}
 	g.Stop()
-	require.NoError(t, g.Wait())
+	require.NoError(t, g.Wait(context.Background()))
 }

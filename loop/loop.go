@@ -69,6 +69,9 @@ type Config struct {
 	TurnTime time.Duration
 	// WatchdogAfter is how long a turn may last before the Group's watchdog logs it. Zero means 1 s; negative: off.
 	WatchdogAfter time.Duration
+	// Culprit, when set, names the handler at work in the stack of a loop's goroutine, for the watchdog and for StuckError:
+	// pipeline.HandlerAt. Any goroutine may call it, at any time.
+	Culprit func(stack []byte) string
 }
 
 // Loop is an event loop. Its methods belong to the loop's goroutine (that of Run or RunOnce), except where they say
@@ -96,6 +99,8 @@ type Loop struct {
 	routine atomic.Int64  // id of Run's goroutine, for the watchdog
 	stuck   atomic.Uint64
 	refused atomic.Uint64
+
+	stuckNow atomic.Bool // the watchdog's last word
 
 	_ [cacheLine]byte
 
@@ -253,21 +258,6 @@ func (l *Loop) Index() int { return l.index }
 
 // Done is closed when the loop is gone: Run has ended, in whatever way, or Close is over. Any goroutine.
 func (l *Loop) Done() <-chan struct{} { return l.done }
-
-// OnThread reports whether the caller runs on the thread of this loop or of another loop of its Group, where waiting
-// for a loop may wait for ever. Any goroutine.
-func (l *Loop) OnThread() bool {
-	id := threadID()
-	if l.group == nil {
-		return l.thread.Load() == id
-	}
-	for _, other := range l.group.loops {
-		if other.thread.Load() == id {
-			return true
-		}
-	}
-	return false
-}
 
 // checkThread panics in invariant builds when the loop's thread is known and the caller is not on it.
 func (l *Loop) checkThread(op string) {

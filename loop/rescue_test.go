@@ -1,6 +1,7 @@
 package loop_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -207,7 +208,7 @@ func TestGoexitEndsTheLoopAndSurfacesFromWait(t *testing.T) {
 			require.NoError(t, loops[1].Execute(func() { close(other) }))
 			closesInTime(t, other, "a task of the other loop")
 			g.Stop()
-			err = g.Wait()
+			err = g.Wait(context.Background())
 			require.ErrorIs(t, err, loop.ErrGoexit)
 			require.ErrorContains(t, err, "name-0")
 			logged := l.out.told()
@@ -271,7 +272,7 @@ func TestGoexitOfRunOnceLeavesALoopThatCloses(t *testing.T) {
 	}, l.log.take())
 	assert.Equal(t, []error{loop.ErrStopped}, q.causes)
 	assert.Zero(t, l.Pool().Outstanding())
-	assert.False(t, l.OnThread())
+	assert.False(t, loop.OnThread())
 }
 
 func TestPanicOfTheTransportEndsTheLoop(t *testing.T) {

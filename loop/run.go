@@ -153,13 +153,3 @@ func (l *Loop) Stop() {
 	l.stop.Store(true)
 	l.wake()
 }
-
-func (l *Loop) enter() {
-	l.thread.Store(threadID())
-	l.inTurn = true
-}
-
-func (l *Loop) leave() {
-	l.inTurn = false
-	l.thread.Store(0)
-}

@@ -44,7 +44,7 @@ func TestStopRunsWhatWasAcceptedThenAbortsThenCloses(t *testing.T) {
 	assert.False(t, l.Post(&a.node))
 	require.ErrorIs(t, l.Execute(func() {}), loop.ErrStopped)
 	closesInTime(t, l.Done(), "Done")
-	assert.False(t, l.OnThread())
+	assert.False(t, loop.OnThread())
 }
 
 func TestStopWaitsForStubbornCompletersOneSecond(t *testing.T) {
@@ -232,7 +232,7 @@ func TestOnThreadStartRunsOnTheLoopsThread(t *testing.T) {
 	var l *testLoop
 	on := false
 	l = newTestLoop(t, func(c *loop.Config) {
-		c.OnThreadStart = func() error { on = l.OnThread(); l.Stop(); return nil }
+		c.OnThreadStart = func() error { on = loop.OnThread(); l.Stop(); return nil }
 	})
 	done := make(chan error)
 	go func() { done <- l.Run() }()

@@ -1,6 +1,7 @@
 package loop_test
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"sync/atomic"
@@ -222,6 +223,6 @@ func TestGroupOnEpoll(t *testing.T) {
 		assert.LessOrEqual(t, second-first, uint64(3))
 	}
 	g.Stop()
-	require.NoError(t, g.Wait())
+	require.NoError(t, g.Wait(context.Background()))
 	assert.Equal(t, int64(2*each), ran.Load())
 }

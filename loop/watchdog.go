@@ -78,6 +78,7 @@ func (w *watchdog) lookAt(s *watched) {
 	stamp := s.loop.state.Load()
 	if stamp != s.stamp || stamp < stamps {
 		s.stamp, s.looks = stamp, 0
+		s.loop.stuckNow.Store(false)
 		return
 	}
 	s.looks++
@@ -86,9 +87,52 @@ func (w *watchdog) lookAt(s *watched) {
 		return // not yet, or logged
 	}
 	s.loop.stuck.Add(1)
+	s.loop.stuckNow.Store(true)
+	stack := goroutineStack(s.loop.routine.Load())
 	s.loop.log.Warn("a turn of the event loop lasts too long: a callback computes or blocks",
-		"at_least", lasts, "stack", goroutineStack(s.loop.routine.Load()))
+		"at_least", lasts, "handler", s.loop.culpritIn(stack), "stack", stack)
 }
+
+// Stuck reports whether the Group's watchdog finds that the present turn lasts longer than WatchdogAfter. Any goroutine.
+func (l *Loop) Stuck() bool { return l.stuckNow.Load() }
+
+// StuckError tells where the loop is, to a caller that has waited for it long enough: a *StuckError, or nil when no
+// callback of a Run holds it up now. It takes a dump of all goroutines, which stops the world for a moment. Any goroutine.
+func (l *Loop) StuckError() error {
+	if l.state.Load() < stamps {
+		return nil // it sleeps, has not begun or has ended
+	}
+	stack := goroutineStack(l.routine.Load())
+	if stack == "" {
+		return nil
+	}
+	return &StuckError{Loop: l.Name(), Handler: l.culpritIn(stack), Stack: stack}
+}
+
+// culpritIn is what Config.Culprit finds in a stack.
+func (l *Loop) culpritIn(stack string) string {
+	if l.cfg.Culprit == nil {
+		return ""
+	}
+	return l.cfg.Culprit([]byte(stack))
+}
+
+// StuckError tells which callback keeps a loop from going on. It wraps ErrStuck.
+type StuckError struct {
+	Loop    string // the loop's name
+	Handler string // what Config.Culprit found; empty: nothing
+	Stack   string // of the loop's goroutine
+}
+
+// Error names the loop and the handler. The stack is for whoever logs it.
+func (e *StuckError) Error() string {
+	if e.Handler == "" {
+		return ErrStuck.Error() + " on " + e.Loop
+	}
+	return ErrStuck.Error() + " on " + e.Loop + ": " + e.Handler
+}
+
+func (e *StuckError) Unwrap() error { return ErrStuck }
 
 // goroutineStack returns the stack of one goroutine, cut out of a dump of all, which stops the world for the time it
 // takes.

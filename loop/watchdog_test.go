@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"context"
 	"log/slog"
 	"runtime"
 	"strings"
@@ -44,7 +45,7 @@ func TestWatchdogThatNobodyWantsIsNotStarted(t *testing.T) {
 		g.watchdog.mu.Lock()
 		assert.Equal(t, want, g.watchdog.timer != nil, "WatchdogAfter %v", after)
 		g.watchdog.mu.Unlock()
-		require.NoError(t, g.Wait())
+		require.NoError(t, g.Wait(context.Background()))
 	}
 }
 

@@ -35,6 +35,21 @@ func (p *Pipeline) HandlerIn(stack []byte) string {
 	return ""
 }
 
+// HandlerAt returns the method or function of a handler that is at work on the goroutine of stack, which a stuck loop's is:
+// the innermost one that a pipeline has called, such as "main.(*handler).ChannelRead". It returns "" when there is none.
+// Any goroutine; it looks at the text alone.
+func HandlerAt(stack []byte) string {
+	frames := frameNames(stack)
+	self := symbolPath(reflect.TypeFor[Pipeline]().PkgPath()) + "."
+	for i, frame := range frames {
+		if i > 0 && strings.HasPrefix(frame, self) {
+			called := frames[i-1]
+			return called[strings.LastIndexByte(called, '/')+1:]
+		}
+	}
+	return ""
+}
+
 // methodsOf holds what the names of a handler's methods begin with.
 type methodsOf struct {
 	ctx      *Context

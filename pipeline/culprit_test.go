@@ -151,3 +151,22 @@ func TestHandlerInReadsEscapedPathsAndGarbage(t *testing.T) {
 		t.Run(name, func(t *testing.T) { assert.Equal(t, c.want, ch.pipe.HandlerIn([]byte(c.stack))) })
 	}
 }
+
+// looker looks at its own stack.
+type looker struct{ at func() }
+
+func (s *looker) ChannelRead(ctx *pipeline.Context, _ any) error {
+	s.at()
+	return nil
+}
+
+func TestHandlerAtNamesWhoIsAtWork(t *testing.T) {
+	var got []string
+	look := func() { got = append(got, pipeline.HandlerAt(debug.Stack())) }
+	ch := newBare(pass{}, &looker{at: look})
+	ch.pipe.FireRead("x")
+	look()
+	assert.Equal(t, []string{"pipeline_test.(*looker).ChannelRead", ""}, got)
+	assert.Empty(t, pipeline.HandlerAt(nil))
+	assert.Empty(t, pipeline.HandlerAt([]byte("\n((\n\t(")))
+}

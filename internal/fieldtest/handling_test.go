@@ -23,6 +23,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir"
 	"github.com/weirnet/weir/buffer"
@@ -363,16 +364,15 @@ func TestTimersRunOnTheirLoopInOrderUntilTheChannelEnds(t *testing.T) {
 		r.dial()
 		r.dial()
 		refs := r.kept(2)
-		l := r.srv.Group().Loop(0)
 		var work clockwork
 		finished := make(chan clockwork, 1)
 		wrongThread, canceled, after := atomic.Int64{}, atomic.Int64{}, atomic.Int64{}
 		r.execute(refs[0], func(ctx *pipeline.Context) {
-			start := ctx.Now()
+			start, thread := ctx.Now(), unix.Gettid()
 			for i := range timers {
 				delay := time.Duration((i*7919)%timers) * 100 * time.Microsecond
 				tm := ctx.NewTimer(func(ctx *pipeline.Context) error {
-					if !l.OnThread() {
+					if unix.Gettid() != thread {
 						wrongThread.Add(1)
 					}
 					work.order = append(work.order, int(delay))

@@ -3,6 +3,7 @@
 package fieldtest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -53,7 +54,7 @@ func newRingRig(t *testing.T, cfg uring.Config, init func(*pipeline.Pipeline) er
 	r.loop = r.group.Loop(0)
 	t.Cleanup(func() {
 		r.group.Stop()
-		assert.NoError(t, r.group.Wait())
+		assert.NoError(t, r.group.Wait(context.Background()))
 		assert.Zero(t, pool.Outstanding(), "buffers")
 		assert.Equal(t, r.accepted.Load(), r.closed.Load(), "channels that were closed")
 	})

@@ -1,6 +1,7 @@
 package loop_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -40,7 +41,7 @@ func TestLoopsThatWaitRawLeaveOnePToTheRest(t *testing.T) {
 				require.NoError(t, single.Close())
 
 				g.Stop()
-				require.NoError(t, g.Wait())
+				require.NoError(t, g.Wait(context.Background()))
 				lines := 0
 				for _, line := range out.all() {
 					if strings.Contains(line, "Go's scheduler") {
