@@ -132,6 +132,7 @@ func (e *StuckError) Error() string {
 	return ErrStuck.Error() + " on " + e.Loop + ": " + e.Handler
 }
 
+// Unwrap returns ErrStuck.
 func (e *StuckError) Unwrap() error { return ErrStuck }
 
 // goroutineStack returns the stack of one goroutine, cut out of a dump of all, which stops the world for the time it
