@@ -17,7 +17,7 @@ type Input struct {
 // NewInput returns an Input of h that is not high.
 func (h *Handler) NewInput() *Input { return &Input{h: h} }
 
-// Tell follows what a flow.Level's Set or Add answers.
+// Tell follows what a flow.Level's Set or Add returns.
 func (in *Input) Tell(c flow.Crossing) {
 	if c != flow.Stayed {
 		in.Set(c == flow.Rose)

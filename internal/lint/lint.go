@@ -20,6 +20,7 @@ import (
 	"go/token"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
@@ -40,12 +41,14 @@ type Finding struct {
 // String is file:line: text.
 func (f Finding) String() string { return fmt.Sprintf("%s:%d: %s", f.File, f.Line, f.Text) }
 
-// Tree is the source of a module. It is immutable once loaded.
+// Tree is the source of a module, as git would commit it. It is immutable once loaded.
 type Tree struct {
-	Root  string
-	Files []*File // Go files, without nested modules and testdata
-	Texts []Text  // all files that people read, testdata and nested modules included
-	fset  *token.FileSet
+	Root   string
+	Paths  []string // all files, but for the samples of this package
+	Files  []*File  // Go files, without nested modules and testdata
+	Nested []*File  // Go files of nested modules, without testdata
+	Texts  []Text   // all files that people read, testdata and nested modules included
+	fset   *token.FileSet
 }
 
 // File is a Go file.
@@ -57,6 +60,7 @@ type File struct {
 	Syntax  *ast.File
 
 	tree       *Tree
+	body       []byte
 	directives map[int]directive // by line
 	whole      map[string]bool   // directives above the package clause
 }
@@ -70,48 +74,58 @@ type Text struct {
 // directive is a comment of the form //weir:name why.
 type directive struct{ name, why string }
 
-// Load reads the module below root.
+// Load reads the module below root: the files that git has or would add. What git ignores is not the project's. Where
+// git knows nothing, all files are read.
 func Load(root string) (*Tree, error) {
 	t := &Tree{Root: root, fset: token.NewFileSet()}
-	nested := map[string]bool{}
-	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		rel, err := filepath.Rel(root, name)
-		if err != nil {
-			return err
-		}
-		rel = filepath.ToSlash(rel)
-		if entry.IsDir() {
-			return t.enter(rel, nested)
-		}
-		return t.add(rel, nested[path.Dir(rel)])
-	})
+	paths, err := committed(root)
+	if err != nil {
+		paths, err = walked(root)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("lint: load %s: %w", root, err)
+	}
+	t.Paths = slices.DeleteFunc(paths, func(rel string) bool { return strings.HasPrefix(rel, "internal/lint/testdata/") })
+	for _, rel := range t.Paths {
+		if err := t.add(rel); err != nil {
+			return nil, fmt.Errorf("lint: load %s: %w", root, err)
+		}
 	}
 	return t, nil
 }
 
-// enter decides whether to go into a directory. nested collects those whose Go files are not this module's packages.
-func (t *Tree) enter(dir string, nested map[string]bool) error {
-	switch base := path.Base(dir); {
-	case base == ".git", base == "vendor", base == "node_modules", dir == "internal/lint/testdata":
-		return fs.SkipDir
-	case dir == ".":
-		return nil
-	case base == "testdata", nested[path.Dir(dir)]:
-		nested[dir] = true
+// committed returns the files that git has below root, or would have after git add.
+func committed(root string) (paths []string, err error) {
+	// Tests may run as another user than the one whose tree it is (git-config(1), safe.directory).
+	out, err := exec.Command("git", "-c", "safe.directory=*", "-C", root,
+		"ls-files", "-z", "--cached", "--others", "--exclude-standard").Output()
+	if err != nil {
+		return nil, err
 	}
-	if _, err := os.Stat(filepath.Join(t.Root, dir, "go.mod")); err == nil {
-		nested[dir] = true
+	for rel := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
+		if info, err := os.Lstat(filepath.Join(root, rel)); err == nil && info.Mode().IsRegular() { // not removed since
+			paths = append(paths, rel)
+		}
 	}
-	return nil
+	slices.Sort(paths)
+	return slices.Compact(paths), nil
+}
+
+// walked returns all files below root.
+func walked(root string) (paths []string, err error) {
+	err = filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return err
+		}
+		rel, err := filepath.Rel(root, name)
+		paths = append(paths, filepath.ToSlash(rel))
+		return err
+	})
+	return paths, err
 }
 
 // add reads a file.
-func (t *Tree) add(rel string, nested bool) error {
+func (t *Tree) add(rel string) error {
 	ext := path.Ext(rel)
 	if !isText(rel, ext) {
 		return nil
@@ -121,7 +135,7 @@ func (t *Tree) add(rel string, nested bool) error {
 		return err
 	}
 	t.Texts = append(t.Texts, Text{rel, body})
-	if ext != ".go" || nested {
+	if ext != ".go" || strings.Contains("/"+rel, "/testdata/") {
 		return nil
 	}
 	syntax, err := parser.ParseFile(t.fset, filepath.Join(t.Root, rel), body,
@@ -132,11 +146,25 @@ func (t *Tree) add(rel string, nested bool) error {
 	f := &File{
 		Path: rel, Package: path.Dir(rel), Test: strings.HasSuffix(rel, "_test.go"),
 		Lines: bytes.Count(body, []byte("\n")), Syntax: syntax,
-		tree: t, directives: map[int]directive{}, whole: map[string]bool{},
+		tree: t, body: body, directives: map[int]directive{}, whole: map[string]bool{},
 	}
 	f.collectDirectives()
-	t.Files = append(t.Files, f)
+	if t.nested(rel) {
+		t.Nested = append(t.Nested, f)
+	} else {
+		t.Files = append(t.Files, f)
+	}
 	return nil
+}
+
+// nested reports whether a file belongs to a module below the root's.
+func (t *Tree) nested(rel string) bool {
+	for dir := path.Dir(rel); dir != "."; dir = path.Dir(dir) {
+		if _, found := slices.BinarySearch(t.Paths, dir+"/go.mod"); found {
+			return true
+		}
+	}
+	return false
 }
 
 func isText(rel, ext string) bool {

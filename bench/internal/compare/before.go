@@ -35,7 +35,8 @@ func (r *Report) beforeAndNow(b *strings.Builder) {
 	if len(t.rows) == 0 {
 		return
 	}
-	fmt.Fprintf(b, "\n## Before and now\n\nThe weir of %s is *before*. CPU is the time of the server's process per message. "+
+	fmt.Fprintf(b, "\n## Before and now\n\n"+
+		"The weir of %s is *before*. CPU is the time of the server's process per message. "+
 		"A ratio is now to before; below 1 is better, of messages/s above 1. **Worse** and *better* say that all rounds "+
 		"agree, that is by more than the spread; ≈ is a tie all the same.\n\nRows that are worse: %d of %d.\n\n%s",
 		r.Config.Against, worse, len(t.rows), &t)

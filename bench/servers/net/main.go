@@ -73,7 +73,7 @@ func echo(c net.Conn) {
 	}
 }
 
-// frames answers all that is in its buffer by one write.
+// frames replies to all that is in its buffer by one write.
 func frames(c net.Conn) {
 	defer c.Close()
 	r, w := bufio.NewReaderSize(c, bufferBytes), bufio.NewWriterSize(c, bufferBytes)
