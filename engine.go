@@ -89,6 +89,9 @@ func startEngine(cfg engineConfig) (*engine, error) {
 // join waits until the loops are gone. Whoever has started the engine calls it, once, on a goroutine for that.
 func (e *engine) join() {
 	e.err = e.group.Wait(context.Background())
+	for _, w := range e.workers {
+		w.end()
+	}
 	close(e.done)
 }
 

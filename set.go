@@ -14,10 +14,12 @@ import (
 // ErrForeign is returned by Set.Add for a channel that is not on one of the set's loops.
 var ErrForeign = errors.New("weir: channel is on no loop of this set")
 
-// Defaults of Set.
+// Defaults of Set, and what it counts.
 const (
 	DefaultMaxQueuedBytes = 16 << 20
 	DefaultMaxBehindBytes = 1 << 20
+	// BroadcastOverheadBytes is what a broadcast counts beside its length: what it takes of memory however short it is.
+	BroadcastOverheadBytes = 256
 )
 
 // Set is a set of channels, on any of a server's loops, that are written to together. One of Server and Dialer must be
@@ -37,14 +39,14 @@ type Set struct {
 	// Dialer is the dialer whose own loops the channels are on, for a set without a server.
 	Dialer *Dialer
 
-	// MaxBehindBytes is how many bytes of broadcasts each loop keeps for members that are not Writable. At least the
-	// newest broadcast is kept, whatever its size. Zero means 1 MiB.
+	// MaxBehindBytes is how much memory each loop keeps for members that are not Writable: the bytes of broadcasts and
+	// BroadcastOverheadBytes for each. At least the newest broadcast is kept, whatever its size. Zero means 1 MiB.
 	MaxBehindBytes int
 	// Slow, when set, is called for each message that a member misses because it has fallen behind. It runs on the
 	// member's loop, with the Context that was added, and may close it.
 	Slow func(ctx *pipeline.Context)
-	// MaxQueuedBytes is how many bytes of broadcasts may wait for loops, each counted until the last loop has it; more
-	// are refused. Zero means 16 MiB.
+	// MaxQueuedBytes is how much memory broadcasts may hold that wait for loops, counted as for MaxBehindBytes, each until
+	// the last loop has it; more are refused. Zero means 16 MiB.
 	MaxQueuedBytes int
 
 	queued atomic.Int64
@@ -115,11 +117,11 @@ func (s *Set) Len() int {
 // Missed is how many messages have been missed, counted for each member that has missed them. Any goroutine.
 func (s *Set) Missed() uint64 { return s.missed.Load() }
 
-// Queued is how many bytes of broadcasts wait for loops now. Any goroutine.
+// Queued is what the broadcasts that wait for loops now count for MaxQueuedBytes. Any goroutine.
 func (s *Set) Queued() int { return int(s.queued.Load()) }
 
-// Kept is how many bytes of broadcasts the loops keep now for members that are behind: at most about MaxBehindBytes
-// each. Any goroutine.
+// Kept is what the broadcasts that the loops keep now for members that are behind count for MaxBehindBytes, together. Any
+// goroutine.
 func (s *Set) Kept() int {
 	n := 0
 	for _, p := range s.allShards() {
@@ -147,21 +149,17 @@ func (s *Set) broadcast(p []byte, except uint64, hasExcept bool) error {
 	if limit == 0 {
 		limit = DefaultMaxQueuedBytes
 	}
-	if n := s.queued.Add(int64(len(p))); n > limit {
-		s.queued.Add(-int64(len(p)))
-		return fmt.Errorf("weir: broadcast of %d bytes with %d queued, limit %d: %w",
-			len(p), n-int64(len(p)), limit, pipeline.ErrFull)
+	size := counted(p)
+	if n := s.queued.Add(size); n > limit {
+		s.queued.Add(-size)
+		return fmt.Errorf("weir: broadcast of %d bytes with %d queued, limit %d: %w", len(p), n-size, limit, pipeline.ErrFull)
 	}
 	b := &broadcast{set: s, bytes: append([]byte(nil), p...), except: except, hasExcept: hasExcept}
 	b.waiting.Store(1) // this call
 	var failed error
-	for _, shard := range s.allShards() {
-		if shard.count.Load() == 0 {
-			continue
-		}
-		b.waiting.Add(1)
-		if !shard.post(b) && failed == nil {
-			failed = fmt.Errorf("weir: broadcast of %d bytes: loop %d: %w", len(p), shard.worker.index, loop.ErrStopped)
+	for _, sh := range s.allShards() {
+		if !sh.post(b) && failed == nil {
+			failed = fmt.Errorf("weir: broadcast of %d bytes: loop %d: %w", len(p), sh.worker.index, loop.ErrStopped)
 		}
 	}
 	b.taken()
@@ -177,14 +175,19 @@ type broadcast struct {
 	waiting   atomic.Int32 // loops that do not have it yet, and the call under way
 }
 
+// counted is what a broadcast of p counts: about the memory that it takes, on its way and on each loop that keeps it.
+func counted(p []byte) int64 { return int64(len(p) + BroadcastOverheadBytes) }
+
+func (b *broadcast) size() int64 { return counted(b.bytes) }
+
 // taken counts off one of those who had to take it.
 func (b *broadcast) taken() {
 	if b.waiting.Add(-1) == 0 {
-		b.set.queued.Add(-int64(len(b.bytes)))
+		b.set.queued.Add(-b.size())
 	}
 }
 
-// shardOf returns the part of ctx's loop, which is known by its pool.
+// shardOf returns the shard of ctx's loop, which is known by its pool.
 func (s *Set) shardOf(ctx *pipeline.Context) (*shard, error) {
 	pool := ctx.Pool()
 	for _, p := range s.allShards() {

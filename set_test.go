@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirnet/weir"
+	"github.com/weirnet/weir/loop"
 	"github.com/weirnet/weir/pipeline"
 	"github.com/weirnet/weir/transport"
 )
@@ -232,7 +233,7 @@ func TestAClosedOrRemovedChannelIsNoMember(t *testing.T) {
 		}))
 		require.NoError(t, srv.Shutdown(closing(t, clients)))
 		assert.Zero(t, set.Len())
-		require.NoError(t, set.Broadcast([]byte("nobody listens")))
+		require.ErrorIs(t, set.Broadcast([]byte("nobody listens")), loop.ErrStopped)
 	})
 }
 
@@ -336,7 +337,7 @@ func blockLoops(t *testing.T, srv *weir.Server) (release chan struct{}) {
 func TestABurstMakesNobodyMissAnything(t *testing.T) {
 	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
 		// Together more than a member may be behind and more than its watermark, and less than the kernel takes.
-		const messages, size, behind, kernel = 500, 1000, 50_000, 1 << 20
+		const messages, size, behind, kernel = 500, 1000, 60_000, 1 << 20
 		srv := &weir.Server{Transport: kind, Loops: 2, Socket: transport.SocketConfig{SendBufferBytes: kernel}}
 		set := &weir.Set{Server: srv, MaxBehindBytes: behind}
 		srv.Init = only(func() any { return set })
@@ -386,23 +387,24 @@ func TestASetOfAClosedServerIsEmpty(t *testing.T) {
 	set, srv, _ := startSet(t, weir.Auto, 3)
 	require.NoError(t, srv.Close())
 	assert.Zero(t, set.Len())
-	require.NoError(t, set.Broadcast([]byte("nobody is there to miss it")))
+	require.ErrorIs(t, set.Broadcast([]byte("nobody is there to miss it")), loop.ErrStopped)
 	assert.Zero(t, set.Queued())
 }
 
 func TestBroadcastBoundsWhatWaitsForTheLoops(t *testing.T) {
 	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
-		const limit = 10_000
+		const limit, each = 10_000, weir.BroadcastOverheadBytes
 		srv := &weir.Server{Transport: kind, Loops: 2}
 		set := &weir.Set{Server: srv, MaxQueuedBytes: limit}
 		srv.Init = only(func() any { return set })
 		clients := startMembers(t, srv, set, 8)
-		require.ErrorIs(t, set.Broadcast(make([]byte, limit+1)), pipeline.ErrFull, "more than fits at all")
+		require.ErrorIs(t, set.Broadcast(make([]byte, limit-each+1)), pipeline.ErrFull, "more than fits at all")
 		for _, tc := range []struct {
 			first, second int
 			fits          bool
 		}{
-			{limit - 10, 9, true}, {limit - 10, 10, true}, {limit - 10, 11, false}, {limit, 1, false},
+			{5000, limit - 5000 - 2*each - 1, true}, {5000, limit - 5000 - 2*each, true},
+			{5000, limit - 5000 - 2*each + 1, false}, {limit - each, 1, false},
 		} {
 			release := blockLoops(t, srv)
 			require.NoError(t, set.Broadcast(make([]byte, tc.first)))
@@ -420,11 +422,11 @@ func TestBroadcastBoundsWhatWaitsForTheLoops(t *testing.T) {
 				require.NoError(t, err)
 			}
 			eventually(t, func() bool { // the last byte is read before the loop has counted it off
-				if err := set.Broadcast(make([]byte, limit)); err != nil {
+				if err := set.Broadcast(make([]byte, limit-each)); err != nil {
 					return false
 				}
 				for _, c := range clients {
-					_, err := io.ReadFull(c, make([]byte, limit))
+					_, err := io.ReadFull(c, make([]byte, limit-each))
 					require.NoError(t, err)
 				}
 				return true

@@ -29,10 +29,11 @@ type shard struct {
 
 	// Any goroutine.
 	count  atomic.Int64
-	kept   atomic.Int64 // bytes in log
+	kept   atomic.Int64 // by the log
 	mu     sync.Mutex
 	queue  []*broadcast // guarded by mu
 	posted bool         // guarded by mu: run will come
+	ended  bool         // guarded by mu: the loop is gone, or nobody waits for it any more
 
 	// Loop goroutine only.
 	log     []entry
@@ -78,15 +79,16 @@ var (
 )
 
 func newShard(s *Set, w *worker, cfg *channel.Config) *shard {
-	p := &shard{set: s, worker: w, turnBytes: cfg.WriteHighBytes / 2, maxBehind: int64(s.MaxBehindBytes)}
-	if p.turnBytes == 0 {
-		p.turnBytes = channel.DefaultWriteHighBytes / 2
+	sh := &shard{set: s, worker: w, turnBytes: cfg.WriteHighBytes / 2, maxBehind: int64(s.MaxBehindBytes)}
+	if sh.turnBytes == 0 {
+		sh.turnBytes = channel.DefaultWriteHighBytes / 2
 	}
-	if p.maxBehind == 0 {
-		p.maxBehind = DefaultMaxBehindBytes
+	if sh.maxBehind == 0 {
+		sh.maxBehind = DefaultMaxBehindBytes
 	}
-	p.index = make(map[*pipeline.Context]*member)
-	return p
+	sh.index = make(map[*pipeline.Context]*member)
+	w.atEnd(sh.end)
+	return sh
 }
 
 // HandlerAdded remembers the name.
@@ -112,157 +114,173 @@ func (m *member) ChannelWritabilityChanged(ctx *pipeline.Context) error {
 	return nil
 }
 
-// post puts b behind the others; false when the loop is gone. Any goroutine.
-func (p *shard) post(b *broadcast) bool {
-	p.mu.Lock()
-	p.queue = append(p.queue, b)
-	first := !p.posted
-	p.posted = true
-	p.mu.Unlock()
-	return !first || p.worker.do(p.run)
+// post puts b behind the others, unless there is nobody to get it; false when the loop is gone. Any goroutine.
+func (sh *shard) post(b *broadcast) bool {
+	sh.mu.Lock()
+	if sh.ended || sh.count.Load() == 0 {
+		defer sh.mu.Unlock()
+		return !sh.ended
+	}
+	b.waiting.Add(1)
+	sh.queue = append(sh.queue, b)
+	first := !sh.posted
+	sh.posted = true
+	sh.mu.Unlock()
+	return !first || sh.worker.do(sh.run) // where the loop has just gone, end gives b back
+}
+
+// end gives back what waits for the loop, which takes no more. Any goroutine.
+func (sh *shard) end() {
+	sh.mu.Lock()
+	queue := sh.queue
+	sh.queue, sh.ended = nil, true
+	sh.mu.Unlock()
+	for _, b := range queue {
+		b.taken()
+	}
 }
 
 // run takes in what was posted and writes it to the members that take it, some of it in each turn.
-func (p *shard) run() {
+func (sh *shard) run() {
 	writes := writesPerTurn
 	for taken := 0; ; {
-		for len(p.ready) > 0 {
+		for len(sh.ready) > 0 {
 			if writes <= 0 {
-				p.again()
+				sh.again()
 				return
 			}
-			m := p.ready[0]
-			p.ready[0] = nil
-			p.ready = p.ready[1:]
+			m := sh.ready[0]
+			sh.ready[0] = nil
+			sh.ready = sh.ready[1:]
 			if !m.gone {
-				writes -= p.guarded(m, writes)
+				writes -= sh.guarded(m, writes)
 			}
 		}
-		p.ready = nil
-		if taken >= p.turnBytes {
-			p.again()
+		sh.ready = nil
+		if taken >= sh.turnBytes {
+			sh.again()
 			return
 		}
-		b := p.take()
+		b := sh.take()
 		if b == nil {
 			return
 		}
 		taken += len(b.bytes)
-		p.append(b)
+		sh.append(b)
 		b.taken()
 	}
 }
 
 // schedule makes run come if it does not come anyway.
-func (p *shard) schedule() {
-	p.mu.Lock()
-	first := !p.posted
-	p.posted = true
-	p.mu.Unlock()
+func (sh *shard) schedule() {
+	sh.mu.Lock()
+	first := !sh.posted
+	sh.posted = true
+	sh.mu.Unlock()
 	if first {
-		p.again()
+		sh.again()
 	}
 }
 
 // again makes run come in the next turn, when what was written is sent.
-func (p *shard) again() {
-	if p.timer == nil {
-		p.timer = p.worker.loop.NewTimer(p.worker, p.run)
+func (sh *shard) again() {
+	if sh.timer == nil {
+		sh.timer = sh.worker.loop.NewTimer(sh.worker, sh.run)
 	}
-	p.timer.Reset(0)
+	sh.timer.Reset(0)
 }
 
 // take returns the next posted message. Without one it returns nil, and the next post makes run come.
-func (p *shard) take() *broadcast {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.queue) > 0 {
-		b := p.queue[0]
-		p.queue[0] = nil
-		p.queue = p.queue[1:]
+func (sh *shard) take() *broadcast {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if len(sh.queue) > 0 {
+		b := sh.queue[0]
+		sh.queue[0] = nil
+		sh.queue = sh.queue[1:]
 		return b
 	}
-	p.queue, p.posted = nil, false
+	sh.queue, sh.posted = nil, false
 	return nil
 }
 
 // append puts b into the log for all who are members now, and lets those who are too far behind miss the oldest.
-func (p *shard) append(b *broadcast) {
-	if len(p.members) == 0 {
+func (sh *shard) append(b *broadcast) {
+	if len(sh.members) == 0 {
 		return
 	}
-	p.log = append(p.log, entry{broadcast: b, buf: buffer.Wrap(b.bytes), unread: len(p.members)})
-	p.kept.Add(int64(len(b.bytes)))
-	for len(p.log) > 1 && p.kept.Load() > p.maxBehind {
-		p.evict()
+	sh.log = append(sh.log, entry{broadcast: b, buf: buffer.Wrap(b.bytes), unread: len(sh.members)})
+	sh.kept.Add(b.size())
+	for len(sh.log) > 1 && sh.kept.Load() > sh.maxBehind {
+		sh.evict()
 	}
-	for _, m := range p.members {
+	for _, m := range sh.members {
 		if m.state == current {
-			m.atOff = len(p.behind)
-			p.behind = append(p.behind, m)
+			m.atOff = len(sh.behind)
+			sh.behind = append(sh.behind, m)
 			m.state = ready
-			p.ready = append(p.ready, m)
+			sh.ready = append(sh.ready, m)
 		}
 	}
 }
 
 // evict drops the oldest message. Who has not got it misses it.
-func (p *shard) evict() {
-	victims := make([]*member, 0, p.log[0].unread)
-	for _, m := range p.behind {
-		if m.next == p.oldest {
+func (sh *shard) evict() {
+	victims := make([]*member, 0, sh.log[0].unread)
+	for _, m := range sh.behind {
+		if m.next == sh.oldest {
 			m.next++
 			victims = append(victims, m)
 		}
 	}
-	p.log[0].unread = 0
-	p.trim()
-	p.set.missed.Add(uint64(len(victims)))
-	if p.set.Slow == nil {
+	sh.log[0].unread = 0
+	sh.trim()
+	sh.set.missed.Add(uint64(len(victims)))
+	if sh.set.Slow == nil {
 		return
 	}
 	for _, m := range victims {
 		if !m.gone {
-			p.slow(m)
+			sh.slow(m)
 		}
 	}
 }
 
 // slow calls the user's Slow; a panic is the member's.
-func (p *shard) slow(m *member) {
-	defer p.rescue(m)
-	p.set.Slow(m.ctx)
+func (sh *shard) slow(m *member) {
+	defer sh.rescue(m)
+	sh.set.Slow(m.ctx)
 }
 
 // guarded writes to a member outside its own callbacks: a panic of its handlers closes its channel and nothing else.
-func (p *shard) guarded(m *member, writes int) (done int) {
-	defer p.rescue(m)
-	done = p.write(m, writes)
-	p.settle(m)
+func (sh *shard) guarded(m *member, writes int) (done int) {
+	defer sh.rescue(m)
+	done = sh.write(m, writes)
+	sh.settle(m)
 	return done
 }
 
 // rescue is deferred around what a member's handlers do.
-func (p *shard) rescue(m *member) {
+func (sh *shard) rescue(m *member) {
 	if v := recover(); v != nil {
-		p.worker.loop.Logger().Error("weir: handler panicked in a broadcast, channel closed",
+		sh.worker.loop.Logger().Error("weir: handler panicked in a broadcast, channel closed",
 			"panic", v, "channel", m.ctx.ID(), "stack", string(debug.Stack()))
-		p.remove(m)
+		sh.remove(m)
 		m.ctx.Abort(fmt.Errorf("%w: in a broadcast: %v", channel.ErrPanic, v))
 	}
 }
 
 // write gives m what it has yet to get, while it is writable, and returns how many writes that was.
-func (p *shard) write(m *member, most int) (writes int) {
-	for !m.gone && m.next < p.oldest+uint64(len(p.log)) && writes < most && m.ctx.Writable() {
-		e := p.log[m.next-p.oldest]
+func (sh *shard) write(m *member, most int) (writes int) {
+	for !m.gone && m.next < sh.oldest+uint64(len(sh.log)) && writes < most && m.ctx.Writable() {
+		e := sh.log[m.next-sh.oldest]
 		if e.hasExcept && m.ctx.ID() == e.except {
-			p.pass(m)
+			sh.pass(m)
 			continue
 		}
 		writes++
 		buf := e.buf.RetainForTurn() // the log may let go of it
-		p.pass(m)
+		sh.pass(m)
 		err := m.ctx.Write(buf)
 		buf.Release()
 		if err != nil && m.ctx.Open() {
@@ -273,78 +291,78 @@ func (p *shard) write(m *member, most int) (writes int) {
 }
 
 // settle puts a member that was written to where it belongs.
-func (p *shard) settle(m *member) {
+func (sh *shard) settle(m *member) {
 	switch {
 	case m.gone:
 	case !m.ctx.Open():
-		p.remove(m)
-	case m.next == p.oldest+uint64(len(p.log)):
-		p.caughtUp(m)
+		sh.remove(m)
+	case m.next == sh.oldest+uint64(len(sh.log)):
+		sh.caughtUp(m)
 	case m.ctx.Writable():
 		m.state = ready
-		p.ready = append(p.ready, m)
-		p.schedule()
+		sh.ready = append(sh.ready, m)
+		sh.schedule()
 	default:
 		m.state = parked
 	}
 }
 
 // pass moves m behind its next message.
-func (p *shard) pass(m *member) {
-	p.log[m.next-p.oldest].unread--
+func (sh *shard) pass(m *member) {
+	sh.log[m.next-sh.oldest].unread--
 	m.next++
-	p.trim()
+	sh.trim()
 }
 
 // trim drops the oldest messages that all have passed.
-func (p *shard) trim() {
-	for len(p.log) > 0 && p.log[0].unread == 0 {
-		p.kept.Add(-int64(len(p.log[0].bytes)))
-		p.log[0].buf.Release()
-		p.log[0] = entry{}
-		p.log = p.log[1:]
-		p.oldest++
+func (sh *shard) trim() {
+	for len(sh.log) > 0 && sh.log[0].unread == 0 {
+		sh.kept.Add(-sh.log[0].size())
+		sh.log[0].buf.Release()
+		sh.log[0] = entry{}
+		sh.log = sh.log[1:]
+		sh.oldest++
 	}
-	if len(p.log) == 0 {
-		p.log = nil
+	if len(sh.log) == 0 {
+		sh.log = nil
 	}
 }
 
-func (p *shard) add(m *member) {
-	m.at = len(p.members)
-	m.next = p.oldest + uint64(len(p.log))
-	p.members = append(p.members, m)
-	p.index[m.ctx] = m
-	p.count.Add(1)
+func (sh *shard) add(m *member) {
+	m.at = len(sh.members)
+	m.next = sh.oldest + uint64(len(sh.log))
+	sh.members = append(sh.members, m)
+	sh.index[m.ctx] = m
+	sh.count.Add(1)
 }
 
-func (p *shard) remove(m *member) {
+func (sh *shard) remove(m *member) {
 	if m.gone {
 		return
 	}
 	m.gone = true
-	delete(p.index, m.ctx)
-	p.count.Add(-1)
-	for i := m.next; i < p.oldest+uint64(len(p.log)); i++ {
-		p.log[i-p.oldest].unread--
+	delete(sh.index, m.ctx)
+	sh.count.Add(-1)
+	for i := m.next; i < sh.oldest+uint64(len(sh.log)); i++ {
+		sh.log[i-sh.oldest].unread--
 	}
 	if m.state != current {
-		p.caughtUp(m)
+		sh.caughtUp(m)
 	}
-	last := len(p.members) - 1
-	p.members[m.at] = p.members[last]
-	p.members[m.at].at = m.at
-	p.members[last] = nil
-	p.members = p.members[:last]
-	p.trim()
+	last := len(sh.members) - 1
+	sh.members[m.at] = sh.members[last]
+	sh.members[m.at].at = m.at
+	sh.members[last] = nil
+	sh.members = sh.members[:last]
+	sh.trim()
 }
 
 // caughtUp takes m from those that are behind.
-func (p *shard) caughtUp(m *member) {
+func (sh *shard) caughtUp(m *member) {
 	m.state = current
-	last := len(p.behind) - 1
-	p.behind[m.atOff] = p.behind[last]
-	p.behind[m.atOff].atOff = m.atOff
-	p.behind[last] = nil
-	p.behind = p.behind[:last]
+	last := len(sh.behind) - 1
+	sh.behind[m.atOff] = sh.behind[last]
+	sh.behind[m.atOff].atOff = m.atOff
+	sh.behind[last] = nil
+	sh.behind = sh.behind[:last]
 }

@@ -35,6 +35,8 @@ type worker struct {
 
 	mu    sync.Mutex
 	queue []func() // guarded by mu
+	ends  []func() // guarded by mu: what end calls
+	ended bool     // guarded by mu
 
 	// Loop goroutine only.
 	reg       loop.Registration
@@ -68,6 +70,30 @@ func (w *worker) do(fn func()) bool {
 	w.queue = append(w.queue, fn)
 	w.mu.Unlock()
 	return w.loop.Post(&w.node)
+}
+
+// atEnd makes end call fn, at once when it has been called.
+func (w *worker) atEnd(fn func()) {
+	w.mu.Lock()
+	ended := w.ended
+	if !ended {
+		w.ends = append(w.ends, fn)
+	}
+	w.mu.Unlock()
+	if ended {
+		fn()
+	}
+}
+
+// end is called once, when the loop is gone or nobody waits for it any more.
+func (w *worker) end() {
+	w.mu.Lock()
+	ends := w.ends
+	w.ends, w.ended = nil, true
+	w.mu.Unlock()
+	for _, fn := range ends {
+		fn()
+	}
 }
 
 // call runs fn on the loop and returns its error, that of ctx, or loop.ErrStopped. When ctx ends the waiting, fn may
