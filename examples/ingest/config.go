@@ -45,6 +45,7 @@ type config struct {
 	subject  string
 	message  size
 
+	escape    bool
 	stats     time.Duration
 	statsJSON bool
 	demo      bool
@@ -122,6 +123,8 @@ func parseConfig(args []string, output io.Writer) (*config, error) {
 	flags.StringVar(&cfg.subject, "nats-subject", "ingest.lines", "subject of messages")
 	flags.Var(&cfg.message, "nats-message", "`bytes` of lines in a message; 1: one line each")
 
+	flags.BoolVar(&cfg.escape, "escape", true,
+		"write DEL, C1 controls and changes of direction as escapes: files are safe to show on a terminal")
 	flags.DurationVar(&cfg.stats, "stats", 0, "how often to print what is going on; 0: never")
 	flags.BoolVar(&cfg.statsJSON, "stats-json", false, "print it as JSON")
 	flags.BoolVar(&cfg.demo, "demo", false, "send load to itself for 15 s, with a sink that is slow for a while")

@@ -77,6 +77,7 @@ func (d *decoder) done(ctx *pipeline.Context, _ *batch, err error) error {
 // lines appends the lines of a batch and returns how many frames were not understood.
 func (d *decoder) lines(dst []byte, b *batch, dec decode.Decoder) ([]byte, int) {
 	line := decode.NewLine(dec, time.Now(), d.from)
+	line.Unescaped = d.listener.unescaped
 	malformed := 0
 	b.frames(func(frame []byte) {
 		var ok bool

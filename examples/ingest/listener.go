@@ -13,9 +13,10 @@ import (
 // listener is what the clients of one protocol have in common. Its fields do not change once it listens; any goroutine
 // may read its counters.
 type listener struct {
-	protocol protocol
-	lossy    bool
-	address  string // where it listens
+	protocol  protocol
+	lossy     bool
+	unescaped bool
+	address   string // where it listens
 
 	maxFrameBytes int
 	batchBytes    int

@@ -155,7 +155,7 @@ func (s *server) newListener(p protocol, logger *slog.Logger) *listener {
 	}
 	lossy := slices.Contains(cfg.lossyNames(), p.name)
 	return &listener{
-		protocol: p, lossy: lossy, maxFrameBytes: int(cfg.frame), batchBytes: int(cfg.batch), maxInFlight: cfg.inFlight,
+		protocol: p, lossy: lossy, unescaped: !cfg.escape, maxFrameBytes: int(cfg.frame), batchBytes: int(cfg.batch), maxInFlight: cfg.inFlight,
 		drainLimit: cfg.drain / 2,
 		watermark: watermark.Config{
 			BudgetBytes: int(cfg.grant), RateBytesPerSecond: rate, Shared: []*watermark.Shared{s.level}, KeepReading: lossy,

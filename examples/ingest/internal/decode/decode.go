@@ -33,6 +33,10 @@ type Decoder interface {
 
 // A Line makes lines of the frames of one batch. It belongs to one goroutine.
 type Line struct {
+	// Unescaped leaves DEL, controls of C1 and those that change the direction of text as they are. By default they are
+	// escapes, and a file of lines is safe to show on a terminal.
+	Unescaped bool
+
 	decoder Decoder
 	head    []byte
 }
@@ -45,7 +49,7 @@ func NewLine(decoder Decoder, at time.Time, from string) Line {
 	head = append(head, `","from":`...)
 	head = AppendString(head, from)
 	head = append(head, ',')
-	return Line{decoder, head}
+	return Line{decoder: decoder, head: head}
 }
 
 // Append appends the line of a frame, which it borrows until return, and reports whether the decoder understood it.
@@ -69,6 +73,9 @@ func (l *Line) Append(dst, frame []byte) ([]byte, bool) {
 			dst = append(dst, `,"bytes":`...)
 			dst = appendBase64(dst, frame)
 		}
+	}
+	if !l.Unescaped {
+		dst = escapeControls(dst, start)
 	}
 	return append(dst, '}', '\n'), err == nil
 }

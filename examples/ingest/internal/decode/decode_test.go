@@ -1,15 +1,22 @@
 package decode
 
 import (
+	"bytes"
 	"encoding/json"
 	"math"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
+
+// newSyslog returns a Syslog on the last day of November 2026.
+func newSyslog() *Syslog {
+	return NewSyslog(nil, func() time.Time { return time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC) })
+}
 
 func line(d Decoder, frame string) (string, bool) {
 	l := NewLine(d, time.Unix(0, 0), "c")
@@ -19,7 +26,6 @@ func line(d Decoder, frame string) (string, bool) {
 }
 
 func TestFramesBecomeLines(t *testing.T) {
-	year := time.Now().UTC().Format("2006")
 	for _, c := range []struct {
 		decoder Decoder
 		frame   string
@@ -41,25 +47,25 @@ func TestFramesBecomeLines(t *testing.T) {
 		{Statsd{}, "t:320|ms\r", `"format":"statsd","name":"t","type":"ms","value":320`},
 		{Statsd{}, "g:-3|g", `"format":"statsd","name":"g","type":"g","value":-3,"delta":true`},
 		{Statsd{}, "g:3|g", `"format":"statsd","name":"g","type":"g","value":3`},
-		{Statsd{}, "u:a\"b|s|c:id", `"format":"statsd","name":"u","type":"s","value":"a\"b","more":"c:id"`},
+		{Statsd{}, "u:a\"b|s|c:id", `"format":"statsd","name":"u","type":"s","value":"a\"b","more":["c:id"]`},
 		{JSON{}, " {\"a\" : [1,\n 2]} ", `"format":"json","body":{"a":[1,2]}`},
 		{
-			NewSyslog(nil), `<165>1 2003-10-11T22:14:15.003Z host app 12 ID47 [a@1 y="2" x="\]"][b@1] hello "you"`,
+			newSyslog(), `<165>1 2003-10-11T22:14:15.003Z host app 12 ID47 [a@1 y="2" x="\]"][b@1] hello "you"`,
 			`"format":"syslog5424","facility":20,"severity":5,"time":"2003-10-11T22:14:15.003Z","host":"host","app":"app","process":"12",` +
 				`"id":"ID47","message":"hello \"you\"","data":{"a@1":{"x":"]","y":"2"},"b@1":{}}`,
 		},
-		{NewSyslog(nil), "<0>1 - - - - - -", `"format":"syslog5424","facility":0,"severity":0`},
+		{newSyslog(), "<0>1 - - - - - -", `"format":"syslog5424","facility":0,"severity":0`},
 		{
-			NewSyslog(nil), "<34>Oct 11 22:14:15 host su[7]: no way",
-			`"format":"syslog3164","facility":4,"severity":2,"time":"` + year + `-10-11T22:14:15Z","host":"host","app":"su","process":"7","message":"no way"`,
+			newSyslog(), "<34>Oct 11 22:14:15 host su[7]: no way",
+			`"format":"syslog3164","facility":4,"severity":2,"time":"2026-10-11T22:14:15Z","host":"host","app":"su","process":"7","message":"no way"`,
 		},
 		{
-			NewSyslog(nil), "<191>2026-11-30T05:16:29.062658+01:00 host load: m",
+			newSyslog(), "<191>2026-11-30T05:16:29.062658+01:00 host load: m",
 			`"format":"syslog3164","facility":23,"severity":7,"time":"2026-11-30T05:16:29.062658+01:00","host":"host","app":"load","message":"m"`,
 		},
 		{
-			NewSyslog(time.FixedZone("", 3600)), "<34>Oct  1 22:14:15 host su: no",
-			`"format":"syslog3164","facility":4,"severity":2,"time":"` + year + `-10-01T22:14:15+01:00","host":"host","app":"su","message":"no"`,
+			NewSyslog(time.FixedZone("", 3600), newSyslog().now), "<34>Oct  1 22:14:15 host su: no",
+			`"format":"syslog3164","facility":4,"severity":2,"time":"2026-10-01T22:14:15+01:00","host":"host","app":"su","message":"no"`,
 		},
 	} {
 		got, ok := line(c.decoder, c.frame)
@@ -89,7 +95,7 @@ func TestWhatIsMalformedIsKeptAsItIs(t *testing.T) {
 		{Statsd{}, "a:1|c|@2", `"error":"decode: malformed statsd: rate","raw":"a:1|c|@2"`},
 		{Statsd{}, "a:1|c|@nan", `"error":"decode: malformed statsd: rate","raw":"a:1|c|@nan"`},
 		{Statsd{}, "a:1|c||", `"error":"decode: malformed statsd: empty section","raw":"a:1|c||"`},
-		{JSON{}, "{", `"error":"decode: malformed JSON: unexpected end of JSON input","raw":"{"`},
+		{JSON{}, "{", `"error":"decode: malformed JSON: unexpected EOF, at byte 1","raw":"{"`},
 		{JSON{}, "\xff\x00", `"error":"decode: malformed text: not UTF-8","bytes":"/wA="`},
 	} {
 		got, ok := line(c.decoder, c.frame)
@@ -97,7 +103,7 @@ func TestWhatIsMalformedIsKeptAsItIs(t *testing.T) {
 		assert.Equal(t, c.want, got, c.frame)
 	}
 	for _, frame := range []string{"", "<", "<1", "<13>", "<999>1 - - - - - -", "hello", "<13>1 x", "<13>x"} {
-		got, ok := line(NewSyslog(nil), frame)
+		got, ok := line(newSyslog(), frame)
 		assert.False(t, ok, frame)
 		assert.Contains(t, got, `"raw":`+string(AppendString(nil, frame)), frame)
 	}
@@ -122,7 +128,7 @@ func TestALineHasNoMoreThanItsFrameAndTheOverhead(t *testing.T) {
 	const from = "[fe80::1111:2222:3333:4444%abcdefghijklmno]:65535" // there is no longer one
 	long := strings.Repeat("x", 10_000)
 	number := strings.Repeat("9", 300)
-	syslog := NewSyslog(time.FixedZone("", 5400))
+	syslog := NewSyslog(time.FixedZone("", 5400), nil)
 	most := 0
 	for _, c := range []struct {
 		decoder Decoder
@@ -156,14 +162,15 @@ func FuzzLines(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	decoders := []Decoder{Graphite{}, Statsd{}, JSON{}, NewSyslog(nil)}
+	decoders := []Decoder{Graphite{}, Statsd{}, JSON{}, newSyslog()}
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		for _, d := range decoders {
 			l := NewLine(d, time.Unix(0, 0), "from")
 			kept := strings.Clone(string(frame))
 			got, ok := l.Append(nil, frame)
 			require.Equal(t, kept, string(frame), "the frame is borrowed")
-			require.True(t, json.Valid(got), "%T: %q", d, got)
+			require.True(t, jsontext.Value(got).IsValid(), "%T: %q", d, got) // and no object has a name twice
+			require.Equal(t, -1, bytes.IndexFunc(got, func(r rune) bool { return r != '\n' && (r < ' ' || isUnsafe(r)) }))
 			require.Equal(t, 1, strings.Count(string(got), "\n"))
 			require.LessOrEqual(t, len(got), OverheadBytes+MultipleBytes*len(frame))
 			var members struct {
@@ -192,8 +199,8 @@ func BenchmarkDecode(b *testing.B) {
 		{"graphite", Graphite{}, "servers.host17.cpu.user 12.5 1700000000"},
 		{"statsd", Statsd{}, "page.views:1|c|@0.1|#host:a"},
 		{"json", JSON{}, `{"seq":17,"crc":123456,"text":"hello"}`},
-		{"syslog3164", NewSyslog(nil), "<34>Oct 11 22:14:15 host app[7]: a message of usual length, more or less"},
-		{"syslog5424", NewSyslog(nil), "<34>1 2003-10-11T22:14:15.003Z host app 7 - - a message of usual length, more or less"},
+		{"syslog3164", newSyslog(), "<34>Oct 11 22:14:15 host app[7]: a message of usual length, more or less"},
+		{"syslog5424", newSyslog(), "<34>1 2003-10-11T22:14:15.003Z host app 7 - - a message of usual length, more or less"},
 	} {
 		b.Run("format="+c.name, func(b *testing.B) {
 			b.ReportAllocs()

@@ -39,17 +39,22 @@ func (Graphite) Append(dst, frame []byte) ([]byte, error) {
 	return appendNumber(dst, t), nil
 }
 
-// appendTags appends the tags "k=v;k=v" as members.
+// appendTags appends the tags "k=v;k=v" as members. A key that comes twice is malformed: Carbon would keep one of them.
 func appendTags(dst, tags []byte) ([]byte, error) {
-	for first := true; ; first = false {
+	seen := map[string]bool{}
+	for {
 		tag, rest, more := bytes.Cut(tags, []byte{';'})
 		key, value, ok := bytes.Cut(tag, []byte{'='})
 		if !ok || len(key) == 0 {
 			return dst, malformed("graphite: tag")
 		}
-		if !first {
+		if seen[string(key)] {
+			return dst, malformed("graphite: a tag twice")
+		}
+		if len(seen) > 0 {
 			dst = append(dst, ',')
 		}
+		seen[string(key)] = true
 		dst = AppendString(dst, string(key))
 		dst = append(dst, ':')
 		dst = AppendString(dst, string(value))

@@ -41,40 +41,38 @@ func (Statsd) Append(dst, frame []byte) ([]byte, error) {
 	default:
 		return dst, malformed("statsd: type")
 	}
-	for len(rest) > 0 {
-		var section []byte
-		var err error
-		section, rest, _ = bytes.Cut(rest, []byte{'|'})
-		if dst, err = appendSection(dst, section); err != nil {
-			return dst, err
-		}
-	}
-	return dst, nil
+	return appendSections(dst, rest)
 }
 
-// appendSection appends what stands behind a further bar.
-func appendSection(dst, section []byte) ([]byte, error) {
-	if len(section) == 0 {
-		return dst, malformed("statsd: empty section")
-	}
-	switch section[0] {
-	case '@':
-		rate, err := strconv.ParseFloat(string(section[1:]), 64)
-		if err != nil || !(rate > 0 && rate <= 1) {
-			return dst, malformed("statsd: rate")
-		}
-		dst = append(dst, `,"rate":`...)
-		return appendNumber(dst, rate), nil
-	case '#':
-		dst = append(dst, `,"tags":[`...)
-		for i, tag := range bytes.Split(section[1:], []byte{','}) {
-			if i > 0 {
-				dst = append(dst, ',')
+// appendSections appends what stands behind further bars. A rate and tags can come once. The others become a list:
+// DogStatsD has container identifiers and times, later versions will have more.
+func appendSections(dst, rest []byte) ([]byte, error) {
+	var rated, tagged bool
+	var more [][]byte
+	for len(rest) > 0 {
+		var section []byte
+		section, rest, _ = bytes.Cut(rest, []byte{'|'})
+		switch {
+		case len(section) == 0:
+			return dst, malformed("statsd: empty section")
+		case section[0] == '@' && !rated:
+			rated = true
+			rate, err := strconv.ParseFloat(string(section[1:]), 64)
+			if err != nil || !(rate > 0 && rate <= 1) {
+				return dst, malformed("statsd: rate")
 			}
-			dst = AppendString(dst, string(tag))
+			dst = appendNumber(append(dst, `,"rate":`...), rate)
+		case section[0] == '#' && !tagged:
+			tagged = true
+			dst = appendList(append(dst, `,"tags":`...), bytes.Split(section[1:], []byte{','}))
+		case section[0] == '@' || section[0] == '#':
+			return dst, malformed("statsd: a section twice")
+		default:
+			more = append(more, section)
 		}
-		return append(dst, ']'), nil
 	}
-	dst = append(dst, `,"more":`...) // DogStatsD has container identifiers and times; later versions will have others
-	return AppendString(dst, string(section)), nil
+	if more != nil {
+		dst = appendList(append(dst, `,"more":`...), more)
+	}
+	return dst, nil
 }

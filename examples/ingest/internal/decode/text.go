@@ -1,9 +1,12 @@
 package decode
 
 import (
+	"bytes"
 	"encoding/base64"
+	"fmt"
 	"math"
 	"strconv"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -65,6 +68,52 @@ func appendNumber(dst []byte, v float64) []byte {
 		format = 'e'
 	}
 	return strconv.AppendFloat(dst, v, format, -1, 64)
+}
+
+// appendList appends a list of strings.
+func appendList[S ~string | ~[]byte](dst []byte, list []S) []byte {
+	dst = append(dst, '[')
+	for i, s := range list {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = AppendString(dst, string(s))
+	}
+	return append(dst, ']')
+}
+
+// escapeControls escapes what is valid in a string of JSON and not safe to show on a terminal. Such characters are in
+// strings only, so that all of the line can be looked at.
+func escapeControls(line []byte, start int) []byte {
+	for start < len(line) && !beginsUnsafe(line[start]) {
+		start++
+	}
+	if start == len(line) {
+		return line
+	}
+	rest := bytes.Clone(line[start:])
+	line = line[:start]
+	for len(rest) > 0 {
+		r, n := utf8.DecodeRune(rest)
+		if isUnsafe(r) {
+			line = fmt.Appendf(line, `\u%04x`, r)
+		} else {
+			line = append(line, rest[:n]...)
+		}
+		rest = rest[n:]
+	}
+	return line
+}
+
+// isUnsafe reports whether r can command a terminal (DEL, the controls of C1) or turn text round (the property
+// Bidi_Control, Unicode Standard Annex 9). AppendString escapes the controls of C0.
+func isUnsafe(r rune) bool {
+	return r >= 0x7f && r < 0xa0 || unicode.Is(unicode.Bidi_Control, r)
+}
+
+// beginsUnsafe reports whether c may be the first byte of what is unsafe in UTF-8.
+func beginsUnsafe(c byte) bool {
+	return c == 0x7f || c == 0xc2 || c == 0xd8 || c == 0xe2
 }
 
 func appendBase64(dst, p []byte) []byte {
