@@ -3,7 +3,6 @@ package weir
 import (
 	"fmt"
 	"runtime/debug"
-	"slices"
 	"time"
 
 	"github.com/weirnet/weir/channel"
@@ -108,7 +107,7 @@ func (w *worker) sweep() {
 // tell tells all channels of the origin to shut down, beginning with the next turn.
 func (w *worker) tell() {
 	d := &w.drain
-	d.todo = slices.Clone(w.channels[d.of].list)
+	d.todo = w.channels[d.of].Channels()
 	d.next(w.tellSome)
 }
 
@@ -134,7 +133,7 @@ func (w *worker) tellSome() {
 
 // channelLeft is called whenever a channel has closed.
 func (d *drain) channelLeft(w *worker) {
-	if d.waiting && len(w.channels[d.of].list) == 0 {
+	if d.waiting && w.channels[d.of].Len() == 0 {
 		d.waiting = false
 		d.done()
 	}

@@ -183,7 +183,7 @@ func (h *happyEyeballs) attempt(address string) {
 			c.Abort(h.stopped())
 			return
 		}
-		ref = c.Ref(c.Pipeline().Tail())
+		ref = c.Ref()
 		h.won(c)
 	})
 	h.cancels = append(h.cancels, cancel)

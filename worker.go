@@ -42,7 +42,7 @@ type worker struct {
 	reg       loop.Registration
 	gone      bool // the loop is going away
 	listeners []*channel.Listener
-	channels  [2]roster // by origin
+	channels  [2]channel.List // by origin
 	drain     drain
 }
 
@@ -175,7 +175,7 @@ const (
 
 // added keeps account of a new channel.
 func (w *worker) added(c *channel.Channel, from origin) {
-	w.channels[from].add(c)
+	w.channels[from].Add(c)
 	if from == fromAccept {
 		w.accepted.Add(1)
 		w.openAccepted.Add(1)
@@ -187,34 +187,11 @@ func (w *worker) added(c *channel.Channel, from origin) {
 
 // removed is the end of what added began.
 func (w *worker) removed(c *channel.Channel, from origin) {
-	w.channels[from].remove(c)
+	w.channels[from].Remove(c)
 	if from == fromAccept {
 		w.openAccepted.Add(-1)
 	} else {
 		w.openDialed.Add(-1)
 	}
 	w.drain.channelLeft(w)
-}
-
-// roster is a list of channels, in an order that depends only on who came and went when. A channel's Place is its
-// index.
-type roster struct {
-	list []*channel.Channel
-}
-
-func (r *roster) add(c *channel.Channel) {
-	c.Place = int32(len(r.list)) // a loop has less than 2^24 channels
-	r.list = append(r.list, c)
-}
-
-func (r *roster) remove(c *channel.Channel) {
-	i := int(c.Place)
-	if i >= len(r.list) || r.list[i] != c {
-		return
-	}
-	last := len(r.list) - 1
-	r.list[i] = r.list[last]
-	r.list[i].Place = int32(i)
-	r.list[last] = nil
-	r.list = r.list[:last]
 }

@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/weirnet/weir/buffer"
 	"github.com/weirnet/weir/loop"
 	"github.com/weirnet/weir/pipeline"
 	"github.com/weirnet/weir/transport"
@@ -140,7 +139,7 @@ const (
 
 // Channel is one connected socket with its pipeline. It belongs to its loop; other goroutines hold a pipeline.Ref.
 type Channel struct {
-	pipe pipeline.Pipeline
+	pipe pipeline.Driver
 	loop *loop.Loop
 	cfg  *settings
 	reg  loop.Registration
@@ -167,18 +166,17 @@ type Channel struct {
 	broken     bool // the peer has reset the connection
 	finishStep uint8
 
-	// Place is for whoever keeps lists of channels.
-	Place int32
+	listed int32 // index in its List, plus one
 
 	cause error
-	rare  *more   // made when first needed
+	rare  *rare   // made when first needed
 	post  *poster // made by the first Ref
 
 	remote netip.AddrPort
 }
 
-// more is what few channels need.
-type more struct {
+// rare is what few channels need.
+type rare struct {
 	timers                 []*timer   // of handlers, those that are set; stopped on close
 	dials                  []*dialing // of handlers, under way; given up on close
 	closing, paused, grant *loop.Timer
@@ -194,19 +192,17 @@ type opError struct {
 func (e *opError) Error() string { return "channel: " + e.op + ": " + e.err.Error() }
 func (e *opError) Unwrap() error { return e.err }
 
-var _ pipeline.Channel = (*Channel)(nil)
-
 // newChannel makes a channel of a connected socket; start starts it.
 func newChannel(l *loop.Loop, h transport.Handle, remote netip.AddrPort, cfg *settings) (*Channel, error) {
 	c := &Channel{loop: l, cfg: cfg, hnd: h, remote: remote}
-	reg, err := l.Register(member{c})
+	reg, err := l.Register(completer{c})
 	if err != nil {
 		return nil, fmt.Errorf("channel: register: %w", err)
 	}
 	c.reg = reg
-	c.node.Init(member{c})
+	c.node.Init(completer{c})
 	c.out.told, c.out.queue, c.in.held = true, &cfg.empty, &cfg.none
-	c.pipe.Init(c)
+	c.pipe.Init(head{c})
 	return c, nil
 }
 
@@ -218,7 +214,10 @@ func (c *Channel) start() {
 }
 
 // Pipeline is the channel's pipeline.
-func (c *Channel) Pipeline() *pipeline.Pipeline { return &c.pipe }
+func (c *Channel) Pipeline() *pipeline.Pipeline { return c.pipe.Pipeline() }
+
+// Ref returns what other goroutines may hold of the channel: what is written there passes every handler.
+func (c *Channel) Ref() pipeline.Ref { return head{c}.Ref(c.pipe.Tail()) }
 
 // Shutdown asks the handlers to finish (ShutdownHandler); where none is asked, it closes the channel in an orderly way.
 func (c *Channel) Shutdown() {
@@ -239,8 +238,8 @@ func (c *Channel) runActivate() {
 		return
 	}
 	if c.cfg.Init != nil {
-		if err := c.cfg.Init(&c.pipe); err != nil {
-			c.Logger().Error("weir: init failed, connection closed", "err", err, "remote", c.RemoteAddrPort())
+		if err := c.cfg.Init(c.pipe.Pipeline()); err != nil {
+			c.logger().Error("weir: init failed, connection closed", "err", err, "remote", c.RemoteAddrPort())
 			c.Abort(fmt.Errorf("channel: init: %w", err))
 			return
 		}
@@ -257,7 +256,7 @@ func (c *Channel) runActivate() {
 func (c *Channel) dirty() {
 	if !c.inDirty {
 		c.inDirty = true
-		c.loop.Dirty(member{c})
+		c.loop.Dirty(completer{c})
 	}
 }
 
@@ -302,27 +301,18 @@ func (c *Channel) Control(fn func(fd uintptr) error) error {
 	return c.loop.Transport().Control(c.hnd, fn)
 }
 
-// Pool is the loop's pool.
-func (c *Channel) Pool() *buffer.Pool { return c.loop.Pool() }
-
-// Loop is the loop that the channel belongs to.
-func (c *Channel) Loop() *loop.Loop { return c.loop }
-
-// Logger is the configured logger, else the loop's.
-func (c *Channel) Logger() *slog.Logger {
+// logger is the configured logger, else the loop's.
+func (c *Channel) logger() *slog.Logger {
 	if c.cfg.Logger != nil {
 		return c.cfg.Logger
 	}
 	return c.loop.Logger()
 }
 
-// Now is the loop's clock.
-func (c *Channel) Now() time.Duration { return c.loop.Now() }
-
 // NewTimer returns a stopped timer whose fn runs on the loop as this channel's. Close stops it.
-func (c *Channel) NewTimer(fn func()) pipeline.Timer {
-	t := &timer{c: c}
-	t.Init(c.loop, member{c}, func() {
+func (c head) NewTimer(fn func()) pipeline.Timer {
+	t := &timer{c: c.Channel}
+	t.Init(c.loop, completer{c.Channel}, func() {
 		t.leave()
 		fn()
 	})
@@ -342,7 +332,7 @@ func (t *timer) Reset(d time.Duration) {
 		return
 	}
 	if t.slot == 0 {
-		m := t.c.more()
+		m := t.c.rarely()
 		m.timers = append(m.timers, t)
 		t.slot = len(m.timers)
 	}
@@ -369,19 +359,19 @@ func (t *timer) leave() {
 	t.slot = 0
 }
 
-// more returns what few channels need, and makes it when it is needed for the first time.
-func (c *Channel) more() *more {
+// rarely returns what few channels need and makes it when it is needed for the first time.
+func (c *Channel) rarely() *rare {
 	if c.rare == nil {
-		c.rare = &more{}
+		c.rare = &rare{}
 	}
 	return c.rare
 }
 
 // deadline returns one of the channel's own timers.
-func (c *Channel) deadline(pick func(*more) **loop.Timer, fn func()) *loop.Timer {
-	slot := pick(c.more())
+func (c *Channel) deadline(pick func(*rare) **loop.Timer, fn func()) *loop.Timer {
+	slot := pick(c.rarely())
 	if *slot == nil {
-		*slot = c.loop.NewTimer(member{c}, fn)
+		*slot = c.loop.NewTimer(completer{c}, fn)
 	}
 	return *slot
 }

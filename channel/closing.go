@@ -10,8 +10,8 @@ import (
 )
 
 // CloseWrite sends what is queued, then FIN. Reading goes on; when the peer has finished too, the channel closes.
-func (c *Channel) CloseWrite() error {
-	if err := c.writable(); err != nil {
+func (c head) CloseWrite() error {
+	if err := c.writeErr(); err != nil {
 		return err
 	}
 	if c.finEntered { // from a flush handler: the call under way does it
@@ -19,12 +19,9 @@ func (c *Channel) CloseWrite() error {
 	}
 	c.finEntered = true
 	// What encoders and flush handlers still keep was written before.
-	c.pipe.FlushOuts()
-	if c.pipe.HasFlushHandlers() {
-		c.pipe.FireFlush()
-	}
+	c.pipe.FireFlush()
 	c.finEntered = false
-	if err := c.writable(); err != nil { // one of them closed
+	if err := c.writeErr(); err != nil { // one of them closed
 		return err
 	}
 	c.finWanted = true
@@ -42,10 +39,7 @@ func (c *Channel) Close(cause error) {
 	}
 	c.closeEntered = true
 	// What encoders and flush handlers still keep was written before the close.
-	c.pipe.FlushOuts()
-	if c.pipe.HasFlushHandlers() {
-		c.pipe.FireFlush()
-	}
+	c.pipe.FireFlush()
 	if c.state > stateActive { // one of them aborted
 		return
 	}
@@ -82,7 +76,7 @@ func (c *Channel) Abort(cause error) {
 
 // closeOrderly closes because nobody objects: through the CloseHandlers, which may have something left to write.
 func (c *Channel) closeOrderly() {
-	if err := c.pipe.Close(); err != nil {
+	if err := c.pipe.Pipeline().Close(); err != nil {
 		if c.finWanted && errors.Is(err, pipeline.ErrClosed) {
 			err = nil // what it wanted to write comes too late
 		}
@@ -130,7 +124,7 @@ func (c *Channel) closingTimer() {
 		return
 	}
 	c.closeTimed = true
-	t := c.deadline(func(m *more) **loop.Timer { return &m.closing }, func() { c.Abort(ErrCloseTimeout) })
+	t := c.deadline(func(m *rare) **loop.Timer { return &m.closing }, func() { c.Abort(ErrCloseTimeout) })
 	t.Reset(c.cfg.CloseTimeout)
 }
 
@@ -244,7 +238,7 @@ func (c *Channel) finishGuarded() {
 func (c *Channel) finishRecovering() {
 	defer func() {
 		if v := recover(); v != nil {
-			c.Logger().Error("weir: handler panicked while its channel was finishing", "panic", v, "channel", c.ID())
+			c.logger().Error("weir: handler panicked while its channel was finishing", "panic", v, "channel", c.ID())
 		}
 	}()
 	c.finish()
@@ -296,7 +290,7 @@ type dialing struct{ cancel func() }
 // path. failed, when not nil, runs on the loop, later, when it cannot connect. A channel that has closed gives up the
 // attempts that are under way; those that have succeeded live on. It can be called in ChannelInactive and later, too,
 // to connect again.
-func (c *Channel) Dial(network, address string, init func(*pipeline.Pipeline) error, failed func(error)) error {
+func (c head) Dial(network, address string, init func(*pipeline.Pipeline) error, failed func(error)) error {
 	cfg := c.cfg.Config
 	var closed func(*Channel)
 	cfg.Init, cfg.Closed = init, func(ch *Channel) {
@@ -304,7 +298,7 @@ func (c *Channel) Dial(network, address string, init func(*pipeline.Pipeline) er
 			closed(ch)
 		}
 	}
-	m := c.more()
+	m := c.rarely()
 	dc := &transport.DialConfig{Network: network, Address: address}
 	var d *dialing
 	done := func(ch *Channel, err error) {

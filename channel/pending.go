@@ -7,9 +7,9 @@ import (
 	"github.com/weirnet/weir/pipeline"
 )
 
-// Pending is the memory in bytes that is held for data on its way out: queued blocks, the rest of file regions, what
+// pending is the memory in bytes that is held for data on its way out: queued blocks, the rest of file regions, what
 // handlers Hold, and what other goroutines have posted.
-func (c *Channel) Pending() int {
+func (c *Channel) pending() int {
 	p := c.queuedPending()
 	if c.post != nil {
 		p += int(c.post.bytes.Load() - c.post.written)
@@ -18,7 +18,7 @@ func (c *Channel) Pending() int {
 }
 
 // Outgoing is how far what is on its way out goes.
-func (c *Channel) Outgoing() uint64 {
+func (c head) Outgoing() uint64 {
 	o := &c.out
 	n := o.queued + uint64(o.holding)
 	if o.tail != nil {
@@ -41,7 +41,7 @@ func (c *Channel) queuedPending() int {
 }
 
 // Hold adds n bytes that a handler keeps on their way out, or takes them back.
-func (c *Channel) Hold(n int) {
+func (c head) Hold(n int) {
 	o := &c.out
 	if invariants.Enabled {
 		invariants.Check(o.holding+n >= 0, "Hold(%d) with %d bytes held", n, o.holding)
@@ -54,7 +54,7 @@ func (c *Channel) Hold(n int) {
 }
 
 // Writable reports whether pending is below the watermarks and the channel takes writes.
-func (c *Channel) Writable() bool {
+func (c head) Writable() bool {
 	c.measure() // encoders append to the tail block without telling
 	return !c.out.high && c.Open() && !c.finWanted
 }
@@ -62,7 +62,7 @@ func (c *Channel) Writable() bool {
 // measure brings the level in line with what is pending.
 func (c *Channel) measure() {
 	o := &c.out
-	switch p := c.Pending(); {
+	switch p := c.pending(); {
 	case !o.high && p > c.cfg.WriteHighBytes:
 		o.high, o.dipped = true, true
 		c.dirty()
@@ -73,8 +73,8 @@ func (c *Channel) measure() {
 }
 
 // WritabilityMayHaveChanged makes the end of this turn compare Writable with what the handlers know.
-func (c *Channel) WritabilityMayHaveChanged() {
-	c.out.dipped = c.out.dipped || !c.pipe.Writable()
+func (c head) WritabilityMayHaveChanged() {
+	c.out.dipped = c.out.dipped || !c.pipe.Pipeline().Writable()
 	c.dirty()
 }
 
@@ -84,7 +84,7 @@ func (c *Channel) WritabilityMayHaveChanged() {
 func (c *Channel) tellWritability() {
 	o := &c.out
 	c.measure()
-	now := c.pipe.Writable()
+	now := c.pipe.Pipeline().Writable()
 	if c.state == stateActive && (now != o.told || now && o.dipped) {
 		o.told, o.dipped = now, false
 		c.pipe.FireWritabilityChanged()
@@ -93,15 +93,15 @@ func (c *Channel) tellWritability() {
 
 // tellPending calls those who watch for what is pending now.
 func (c *Channel) tellPending() {
-	if n := c.Pending(); c.state == stateActive && c.pipe.WatchesPending(n) {
+	if n := c.pending(); c.state == stateActive && c.pipe.WatchesPending(n) {
 		c.pipe.FirePending(n)
 	}
 }
 
 // Flushed calls fn from the loop when the kernel has taken all that is queued now, or with the error that prevents it.
-func (c *Channel) Flushed(fn func(error)) {
+func (c head) Flushed(fn func(error)) {
 	o := &c.out
-	c.open()
+	c.takeQueue()
 	at := o.queued
 	if o.tail != nil {
 		at += uint64(o.tail.Len())

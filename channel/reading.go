@@ -38,8 +38,8 @@ type held struct {
 // maxGrantBytes bounds a receive, which the kernel takes as a 32-bit number.
 const maxGrantBytes = 1 << 30
 
-// hold makes the channel's held one that can be written to.
-func (c *Channel) hold() *held {
+// keepInput makes the channel's held one that can be written to.
+func (c *Channel) keepInput() *held {
 	if c.in.held == &c.cfg.none {
 		c.in.held = &held{}
 	}
@@ -48,16 +48,16 @@ func (c *Channel) hold() *held {
 
 // StopReading makes pausing work at once: what completes from now on is stashed, and the receive is cancelled at the
 // end of this turn unless reading is resumed before.
-func (c *Channel) StopReading() { c.dirty() }
+func (c head) StopReading() { c.dirty() }
 
-// StartReading posts the task that resumes.
-func (c *Channel) StartReading() {
+// resumeLater posts the task that resumes.
+func (c *Channel) resumeLater() {
 	c.resumeDue = true
 	c.loop.Post(&c.node)
 }
 
-// GrantChanged makes a grant of nothing be asked for again.
-func (c *Channel) GrantChanged() {
+// askGrant makes a grant of nothing be asked for again.
+func (c *Channel) askGrant() {
 	if c.in.noGrant {
 		c.in.noGrant = false
 		c.dirty()
@@ -66,7 +66,7 @@ func (c *Channel) GrantChanged() {
 
 // mustWait reports whether input must wait: paused, or something older waits.
 func (c *Channel) mustWait() bool {
-	return c.resumeDue || len(c.in.stash) > 0 || !c.pipe.Reading()
+	return c.resumeDue || len(c.in.stash) > 0 || !c.pipe.Pipeline().Reading()
 }
 
 func (c *Channel) completeRecv(cp *transport.Completion) {
@@ -81,11 +81,11 @@ func (c *Channel) completeRecv(cp *transport.Completion) {
 	if cp.N > 0 {
 		in.armedGot += int32(cp.N)
 		if c.mustWait() {
-			h := c.hold()
+			h := c.keepInput()
 			h.stash = append(h.stash, cp.Buf.Retain())
 		} else {
-			c.pipe.FireRead(cp.Buf)
-			c.pipe.FireReadComplete()
+			c.pipe.Pipeline().FireRead(cp.Buf)
+			c.pipe.Pipeline().FireReadComplete()
 		}
 	}
 	if cp.More {
@@ -97,7 +97,7 @@ func (c *Channel) completeRecv(cp *transport.Completion) {
 	switch {
 	case cp.Err == nil, errors.Is(cp.Err, transport.ErrCanceled):
 	case c.mustWait():
-		c.hold().end = cp.Err
+		c.keepInput().end = cp.Err
 	default:
 		c.endInput(cp.Err)
 	}
@@ -147,12 +147,12 @@ func (c *Channel) armRecv() {
 	n -= pay
 	if n <= 0 {
 		if retry <= 0 && pay > 0 {
-			c.StartReading() // asks again; each asking pays, so this ends
+			c.resumeLater() // asks again; each asking pays, so this ends
 			return
 		}
 		in.noGrant = true
 		if retry > 0 {
-			c.deadline(func(m *more) **loop.Timer { return &m.grant }, c.GrantChanged).Reset(retry)
+			c.deadline(func(m *rare) **loop.Timer { return &m.grant }, c.askGrant).Reset(retry)
 		}
 		return
 	}
@@ -171,15 +171,15 @@ func (c *Channel) armRecv() {
 // resume hands out what was held back, oldest first, and arms the receive; it stops when a handler pauses again.
 func (c *Channel) resume() {
 	in := &c.in
-	if c.state != stateActive || !c.pipe.Reading() || !c.pipe.FireResume() {
+	if c.state != stateActive || !c.pipe.Pipeline().Reading() || !c.pipe.FireResume() {
 		return
 	}
 	delivered := false
-	for len(in.stash) > 0 && c.pipe.Reading() && c.state == stateActive {
+	for len(in.stash) > 0 && c.pipe.Pipeline().Reading() && c.state == stateActive {
 		// It stays in the stash until the handlers have returned: a panic on the way finds it there.
 		b := in.stash[0]
 		delivered = true
-		c.pipe.FireRead(b)
+		c.pipe.Pipeline().FireRead(b)
 		in.stash = in.stash[1:]
 		b.Release()
 	}
@@ -187,7 +187,7 @@ func (c *Channel) resume() {
 		in.held = &c.cfg.none // from open to active nothing is discarded
 	}
 	if delivered {
-		c.pipe.FireReadComplete()
+		c.pipe.Pipeline().FireReadComplete()
 	}
 	if in.end != nil && !c.mustWait() && c.state == stateActive {
 		end := in.end
@@ -250,7 +250,7 @@ func (c *Channel) settleDeadline() {
 		return
 	}
 	in.counting = waits
-	t := c.deadline(func(m *more) **loop.Timer { return &m.paused }, func() {
+	t := c.deadline(func(m *rare) **loop.Timer { return &m.paused }, func() {
 		if c.state == stateActive { // a close has its own
 			c.Abort(ErrPausedClose)
 		}
@@ -272,7 +272,7 @@ func (c *Channel) sentSome() {
 
 // discard throws away input while closing.
 func (c *Channel) discard(cp *transport.Completion) {
-	h := c.hold()
+	h := c.keepInput()
 	h.discarded += cp.N
 	if !cp.More && cp.Err != nil && !errors.Is(cp.Err, transport.ErrCanceled) {
 		h.end = cp.Err

@@ -59,9 +59,9 @@ type ref struct {
 var _ pipeline.Ref = ref{}
 
 // Ref returns what other goroutines may hold of ctx.
-func (c *Channel) Ref(ctx *pipeline.Context) pipeline.Ref {
+func (c head) Ref(ctx *pipeline.Context) pipeline.Ref {
 	if c.post == nil {
-		c.post = &poster{c: c, done: make(chan struct{})}
+		c.post = &poster{c: c.Channel, done: make(chan struct{})}
 		if c.state == stateClosed {
 			c.post.closed = true
 			if c.finishStep > finishRef {
@@ -246,8 +246,8 @@ func (c *Channel) publish() {
 	q.pending.Store(int64(c.queuedPending()))
 	q.bytes.Add(-q.written)
 	q.written = 0
-	q.writable.Store(c.pipe.Writable())
-	q.shut.Store(c.state > stateOpen && c.writable() != nil)
+	q.writable.Store(c.pipe.Pipeline().Writable())
+	q.shut.Store(c.state > stateOpen && c.writeErr() != nil)
 	if !q.waiting.Load() {
 		return
 	}

@@ -7,9 +7,9 @@ import (
 
 // signal is a pipeline.Signal: a node of the loop.
 type signal struct {
-	member // of whom the loop tells a panic
-	node   loop.Node
-	fn     func()
+	completer // of whom the loop tells a panic
+	node      loop.Node
+	fn        func()
 }
 
 var (
@@ -18,8 +18,8 @@ var (
 )
 
 // NewSignal returns a signal whose fn runs on the loop as this channel's, until the channel is closed.
-func (c *Channel) NewSignal(fn func()) pipeline.Signal {
-	s := &signal{member: member{c}, fn: fn}
+func (c head) NewSignal(fn func()) pipeline.Signal {
+	s := &signal{completer: completer{c.Channel}, fn: fn}
 	s.node.Init(s)
 	return s
 }

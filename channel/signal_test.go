@@ -70,9 +70,14 @@ func TestASignalOfAClosedChannelDoesNothing(t *testing.T) {
 	runs := 0
 	count := func(*pipeline.Context) error { runs++; return nil }
 	p, server, s := signaled(t, count)
-	end := server.ctx.Pipeline().Tail().NewSignal(count) // its Context is never removed
-	server.ctx.Abort(nil)
-	p.until("closed", func() bool { return server.inactive == 1 })
+	first := server.ctx
+	client := p.dial(&probe{})
+	var end pipeline.Signal // of a Context that is never removed
+	require.NoError(t, client.Ref().Execute(func(ctx *pipeline.Context) { end = ctx.NewSignal(count) }))
+	p.until("there is a signal", func() bool { return end != nil })
+	client.Abort(nil)
+	first.Abort(nil)
+	p.until("closed", func() bool { return len(p.closed) == 4 })
 	s.Raise()
 	end.Raise()
 	p.run(time.Millisecond)

@@ -64,7 +64,6 @@ type writing struct {
 	sending  bool
 	stalled  bool // the peer was slow since the queue was last empty
 	flush    bool // the end of this turn is to flush
-	flushed  bool // the flush has come through the flush handlers
 	told     bool // what the handlers know of Writable
 	dipped   bool // Writable has been false since
 }
@@ -89,8 +88,8 @@ type queue struct {
 // idle reports whether there is nothing in the queue and nobody waits for it.
 func (q *queue) idle() bool { return len(q.items) == 0 && len(q.waits) == 0 && q.inAir == 0 }
 
-// open makes the queue one that can be added to.
-func (c *Channel) open() {
+// takeQueue makes the queue one that can be added to.
+func (c *Channel) takeQueue() {
 	s := c.cfg
 	if c.out.queue != &s.empty {
 		return
@@ -104,8 +103,8 @@ func (c *Channel) open() {
 	s.spare = s.spare[:last]
 }
 
-// rest gives an idle queue to whoever has something to send next.
-func (c *Channel) rest() {
+// returnQueue gives an idle queue to whoever has something to send next.
+func (c *Channel) returnQueue() {
 	q, s := c.out.queue, c.cfg
 	if q == &s.empty || c.out.sending || !q.idle() {
 		return
@@ -119,7 +118,7 @@ func (c *Channel) rest() {
 
 // Write queues msg at the head of the pipeline. A *buffer.Buf is retained: takes its own reference, the caller keeps
 // its own.
-func (c *Channel) Write(msg any) error {
+func (c head) Write(msg any) error {
 	switch m := msg.(type) {
 	case *buffer.Buf:
 		return c.writeBuf(m)
@@ -138,11 +137,11 @@ func (c *Channel) writeBuf(b *buffer.Buf) error {
 	n := b.Len()
 	if n <= copyLimitBytes {
 		if n == 0 {
-			return c.writable()
+			return c.writeErr()
 		}
-		t := c.Tail(n)
+		t := c.tailBlock(n)
 		if t == nil {
-			return c.writable()
+			return c.writeErr()
 		}
 		t.Append(b.Bytes())
 		return nil
@@ -163,7 +162,7 @@ func (c *Channel) writeBytes(p []byte) error {
 		}
 		for len(p) > 0 {
 			n := min(len(p), copyPieceBytes)
-			b := c.Pool().Get(n)
+			b := c.loop.Pool().Get(n)
 			b.Append(p[:n])
 			c.sealBefore()
 			c.push(item{buf: b})
@@ -173,11 +172,11 @@ func (c *Channel) writeBytes(p []byte) error {
 		return nil
 	}
 	if len(p) == 0 {
-		return c.writable()
+		return c.writeErr()
 	}
-	t := c.Tail(len(p))
+	t := c.tailBlock(len(p))
 	if t == nil {
-		return c.writable()
+		return c.writeErr()
 	}
 	t.Append(p)
 	return nil
@@ -187,9 +186,9 @@ func (c *Channel) writeString(s string) error {
 	if len(s) == 0 || len(s) > copyLimitBytes {
 		return c.writeBytes([]byte(s))
 	}
-	t := c.Tail(len(s))
+	t := c.tailBlock(len(s))
 	if t == nil {
-		return c.writable()
+		return c.writeErr()
 	}
 	t.AppendString(s)
 	return nil
@@ -209,10 +208,10 @@ func (c *Channel) writeRegion(m *pipeline.FileRegion) error {
 	return nil
 }
 
-// Tail returns the open block at the end of the queue with room for n bytes or more; nil when nothing may be written.
-func (c *Channel) Tail(n int) *buffer.Buf {
+// tailBlock returns the open block at the end of the queue with room for n bytes or more; nil when nothing may be written.
+func (c *Channel) tailBlock(n int) *buffer.Buf {
 	o := &c.out
-	if t := o.tail; t != nil && t.Room() >= n && c.writable() == nil {
+	if t := o.tail; t != nil && t.Room() >= n && c.writeErr() == nil {
 		return t
 	}
 	if c.admit() != nil {
@@ -226,14 +225,14 @@ func (c *Channel) Tail(n int) *buffer.Buf {
 	case k >= 1:
 		size = nextTailBytes
 	}
-	b := c.Pool().Get(max(n, size))
+	b := c.loop.Pool().Get(max(n, size))
 	c.push(item{buf: b})
 	o.tail = b
 	return b
 }
 
-// writable returns nil or why nothing may be written.
-func (c *Channel) writable() error {
+// writeErr returns nil or why nothing may be written.
+func (c *Channel) writeErr() error {
 	if !c.Open() || c.finWanted || c.out.failed {
 		return c.closedError()
 	}
@@ -243,10 +242,10 @@ func (c *Channel) writable() error {
 // admit returns an error when nothing may be queued; it aborts the channel when what is pending, the newest message
 // aside, exceeds the limit.
 func (c *Channel) admit() error {
-	if err := c.writable(); err != nil {
+	if err := c.writeErr(); err != nil {
 		return err
 	}
-	if p := c.Pending() - c.out.files; p > c.cfg.MaxPendingBytes && !c.out.accepted {
+	if p := c.pending() - c.out.files; p > c.cfg.MaxPendingBytes && !c.out.accepted {
 		err := fmt.Errorf("channel: write with %d bytes pending, limit %d: %w",
 			p, c.cfg.MaxPendingBytes, pipeline.ErrPendingLimit)
 		c.Abort(err)
@@ -258,7 +257,7 @@ func (c *Channel) admit() error {
 // push appends an entry and charges it. Neighbours in the same block are charged once.
 func (c *Channel) push(it item) {
 	o := &c.out
-	c.open()
+	c.takeQueue()
 	if it.region != nil {
 		o.countFile(&it, it.region.file.Length)
 	}
@@ -299,8 +298,7 @@ func (c *Channel) seal() {
 }
 
 // Flush sends what is queued now.
-func (c *Channel) Flush() {
-	c.out.flushed = true
+func (c head) Flush() {
 	if c.state == stateActive {
 		c.startSend(true)
 		c.dirty() // for those who wait until less is pending: there may be no completion
@@ -314,22 +312,16 @@ func (c *Channel) endTurnFlush() {
 	if !o.flush {
 		return
 	}
-	more := !c.pipe.FlushOuts()
-	if c.pipe.HasFlushHandlers() {
-		o.flushed = false
-		c.pipe.FireFlush()
-	} else {
-		o.flushed = true
-	}
+	through, again := c.pipe.FireFlush()
 	// What was written on the way is part of this flush: a handler that writes at each flush must not cause another.
-	o.flush = more
-	if o.flushed {
+	o.flush = again
+	if through {
 		c.startSend(true)
 	}
 }
 
-// Dirty makes the end of this turn call Pipeline.FlushOuts.
-func (c *Channel) Dirty() {
+// WantFlush makes the end of this turn a flush.
+func (c head) WantFlush() {
 	c.out.flush = true
 	c.dirty()
 }
@@ -397,7 +389,7 @@ func (c *Channel) completeSend(cp *transport.Completion) {
 		c.runFlushed()
 	}
 	if len(o.items) > 0 || c.state != stateActive || c.finWanted || c.post != nil || o.dipped ||
-		c.pipe.Writable() != o.told || c.pipe.WatchesPending(c.Pending()) {
+		c.pipe.Pipeline().Writable() != o.told || c.pipe.WatchesPending(c.pending()) {
 		c.dirty()
 	}
 }
@@ -426,7 +418,7 @@ func (c *Channel) endSend(err error) {
 	if c.state == stateActive || c.state == stateClosing {
 		c.startSend(false) // by an operation: what others have to send comes in between
 	}
-	c.rest()
+	c.returnQueue()
 }
 
 // failSend deals with a send that failed. When the connection broke, only the write side ends: what the peer sent
@@ -439,10 +431,10 @@ func (c *Channel) failSend(err error) {
 		return
 	}
 	c.out.failed = true
-	c.more().failed = err
+	c.rarely().failed = err
 	c.dropOutput()
 	c.failFlushed()
-	c.deadline(func(m *more) **loop.Timer { return &m.closing }, func() { c.Abort(err) }).Reset(c.cfg.CloseTimeout)
+	c.deadline(func(m *rare) **loop.Timer { return &m.closing }, func() { c.Abort(err) }).Reset(c.cfg.CloseTimeout)
 	c.dirty()
 }
 

@@ -45,7 +45,7 @@ func (p *Pipeline) AddAfter(base, name string, h any) error {
 // runs, from where it can still reach its neighbours. An error of HandlerRemoved goes to the error handlers behind it.
 // ErrNoHandler when there is none of that name.
 func (p *Pipeline) Remove(name string) (any, error) {
-	p.FlushOuts()
+	p.flushOuts()
 	c, err := p.lookup(name)
 	if err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func (p *Pipeline) Remove(name string) (any, error) {
 // HandlerRemoved, and what old then fires or writes goes to h. Errors are those of AddLast; when HandlerAdded fails,
 // both are gone.
 func (p *Pipeline) Replace(old, name string, h any) (any, error) {
-	p.FlushOuts()
+	p.flushOuts()
 	o, err := p.lookup(old)
 	if err != nil {
 		return nil, err
@@ -100,15 +100,6 @@ func (p *Pipeline) Names() []string {
 	return names
 }
 
-// RemoveAll removes all handlers, tail to head; nothing can be added afterwards. It is for the channel, after Inactive.
-func (p *Pipeline) RemoveAll() {
-	p.state |= emptied
-	for c := p.end.prev; c != &p.end; c = p.end.prev {
-		p.remove(c)
-	}
-	p.dropOuts()
-}
-
 func (p *Pipeline) add(name string, h any, before func() (*Context, error)) error {
 	if p.state&emptied != 0 {
 		return ErrClosed
@@ -117,7 +108,7 @@ func (p *Pipeline) add(name string, h any, before func() (*Context, error)) erro
 	if k == 0 {
 		return fmt.Errorf("%w: %T", ErrNotHandler, h)
 	}
-	p.FlushOuts() // what was written before it stood here does not pass it
+	p.flushOuts() // what was written before it stood here does not pass it
 	next, err := before()
 	if err != nil {
 		return err
@@ -156,7 +147,7 @@ func (p *Pipeline) added(c *Context, k kinds) error {
 	}
 	err = fmt.Errorf("pipeline: add %q: %w", c.name, err)
 	if c.state&stateRemoved == 0 {
-		p.FlushOuts()
+		p.flushOuts()
 		p.remove(c)
 	}
 	p.end.FireError(err)

@@ -12,7 +12,7 @@ import (
 )
 
 func TestAddPutsHandlersWhereTheyBelong(t *testing.T) {
-	p := &newBare().pipe
+	p := newBare().pipe.Pipeline
 	require.NoError(t, p.AddLast("c", pass{}))
 	require.NoError(t, p.AddFirst("a", pass{}))
 	require.NoError(t, p.AddBefore("c", "b", pass{}))
@@ -218,22 +218,22 @@ func TestHandlersMayLeaveInAnyEvent(t *testing.T) {
 	}
 	events := map[string]struct {
 		handler any
-		fire    func(p *pipeline.Pipeline)
+		fire    func(p *driven)
 		log     journal
 	}{
 		"read": {
 			onRead(func(ctx *pipeline.Context, msg any) error { err := leave(ctx); ctx.FireRead(msg); return err }),
-			func(p *pipeline.Pipeline) { p.FireRead("x") },
+			func(p *driven) { p.FireRead("x") },
 			journal{"a:read x", "b:read x"},
 		},
 		"read complete": {
 			onReadComplete(func(ctx *pipeline.Context) error { err := leave(ctx); ctx.FireReadComplete(); return err }),
-			(*pipeline.Pipeline).FireReadComplete,
+			(*driven).FireReadComplete,
 			journal{"a:read-complete", "b:read-complete"},
 		},
 		"event": {
 			onEvent(func(ctx *pipeline.Context, ev any) error { err := leave(ctx); ctx.FireEvent(ev); return err }),
-			func(p *pipeline.Pipeline) { p.FireEvent("e") },
+			func(p *driven) { p.FireEvent("e") },
 			journal{"a:event e", "b:event e"},
 		},
 		"writability": {
@@ -242,17 +242,17 @@ func TestHandlersMayLeaveInAnyEvent(t *testing.T) {
 				ctx.FireWritabilityChanged()
 				return err
 			}),
-			(*pipeline.Pipeline).FireWritabilityChanged,
+			(*driven).FireWritabilityChanged,
 			journal{"a:writable true", "b:writable true"},
 		},
 		"read closed": {
 			onReadClosed(func(ctx *pipeline.Context) error { err := leave(ctx); ctx.FireReadClosed(); return err }),
-			func(p *pipeline.Pipeline) { p.FireReadClosed() },
+			func(p *driven) { p.FireReadClosed() },
 			journal{"a:read-closed", "b:read-closed"},
 		},
 		"resume": {
 			onResume(leave),
-			func(p *pipeline.Pipeline) { p.FireResume() },
+			func(p *driven) { p.FireResume() },
 			journal{"b:resume", "a:resume"},
 		},
 		"write": {
@@ -262,7 +262,7 @@ func TestHandlersMayLeaveInAnyEvent(t *testing.T) {
 				}
 				return ctx.Write(msg)
 			}),
-			func(p *pipeline.Pipeline) { _ = p.Write("x") },
+			func(p *driven) { _ = p.Write("x") },
 			journal{"b:write x", "a:write x"},
 		},
 		"flush": {
@@ -272,7 +272,7 @@ func TestHandlersMayLeaveInAnyEvent(t *testing.T) {
 				}
 				return ctx.Flush()
 			}),
-			func(p *pipeline.Pipeline) { _ = p.Flush() },
+			func(p *driven) { _ = p.Flush() },
 			journal{"b:flush", "a:flush"},
 		},
 		"close": {
@@ -282,7 +282,7 @@ func TestHandlersMayLeaveInAnyEvent(t *testing.T) {
 				}
 				return ctx.Close()
 			}),
-			func(p *pipeline.Pipeline) { _ = p.Close() },
+			func(p *driven) { _ = p.Close() },
 			journal{"b:close", "a:close"},
 		},
 	}
@@ -370,7 +370,7 @@ func TestAddedThatFailsIsRemovedAndReported(t *testing.T) {
 				return nil
 			}))
 			require.NoError(t, ch.pipe.AddLast("old", pass{}))
-			err := add(&ch.pipe, struct {
+			err := add(ch.pipe.Pipeline, struct {
 				onAdded
 				onRemoved
 			}{

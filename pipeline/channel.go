@@ -36,7 +36,7 @@ type Channel interface {
 	Abort(cause error)
 
 	// StopReading and StartReading follow the pipeline's set of reasons: it became non-empty, it became empty. Stopping
-	// works at once. StartReading posts a loop task that calls Pipeline.FireResume and then arms the receive.
+	// works at once. StartReading posts a loop task that calls Driver.FireResume and then arms the receive.
 	StopReading()
 	StartReading()
 	// GrantChanged makes a grant of zero be asked for again.
@@ -54,9 +54,8 @@ type Channel interface {
 	// WritabilityMayHaveChanged makes the channel compare Pipeline.Writable with what it last told the handlers, at the
 	// end of the turn, and fire when it differs.
 	WritabilityMayHaveChanged()
-	// Dirty makes the end of this turn a flush, also when nothing is queued: Pipeline.FlushOuts, then
-	// Pipeline.FireFlush where there are FlushHandlers.
-	Dirty()
+	// WantFlush makes the end of this turn a flush, also when nothing is queued: it calls Driver.FireFlush.
+	WantFlush()
 
 	// Cause is why the channel closes or closed; nil for an orderly close.
 	Cause() error

@@ -56,10 +56,10 @@ func TestHotPathDoesNotAllocate(t *testing.T) {
 		"WriteBytes through encoders": func() {
 			var header [4]byte
 			check(behind.WriteBytes(header[:], body))
-			encoded.pipe.FlushOuts()
+			encoded.pipe.FireFlush()
 		},
 		"Out":                  func() { first.Out().AppendByte('x') },
-		"Out through encoders": func() { behind.Out().AppendByte('x'); encoded.pipe.FlushOuts() },
+		"Out through encoders": func() { behind.Out().AppendByte('x'); encoded.pipe.FireFlush() },
 		"Pause and Resume":     func() { app.Pause(); app.Resume() },
 		"Reading":              func() { _ = app.Reading() },
 		"SetWritable":          func() { app.SetWritable(false); app.SetWritable(true) },
@@ -140,7 +140,7 @@ func BenchmarkWriteBytes(b *testing.B) {
 					var header [4]byte
 					header[0] = byte(size)
 					check(ctx.WriteBytes(header[:], body))
-					c.pipe.FlushOuts()
+					c.pipe.FireFlush()
 				}
 			})
 		}
@@ -163,7 +163,7 @@ func BenchmarkAddLast(b *testing.B) {
 	s := &sink{}
 	for b.Loop() {
 		c := &bareChannel{pool: pool}
-		c.pipe.Init(c)
+		c.pipe.init(c)
 		check(c.pipe.AddLast("first", pass{}))
 		check(c.pipe.AddLast("second", framer{}))
 		check(c.pipe.AddLast("third", s))

@@ -22,7 +22,8 @@ func (p *Pipeline) HandlerIn(stack []byte) string {
 		names = append(names, methodsOf{c, typePrefixes(nil, reflect.TypeOf(c.handler), 0)})
 	}
 	for i, frame := range frames {
-		if strings.HasPrefix(frame, self+"(*Context).") || strings.HasPrefix(frame, self+"(*Pipeline).") {
+		if strings.HasPrefix(frame, self+"(*Context).") || strings.HasPrefix(frame, self+"(*Pipeline).") ||
+			strings.HasPrefix(frame, self+"(*Driver).") {
 			if i > 0 && isInbound(frames[i-1]) {
 				return "removed handler (" + receiver(frames[i-1]) + ")"
 			}

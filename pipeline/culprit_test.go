@@ -113,7 +113,7 @@ func TestHandlerInNamesThePanickingHandler(t *testing.T) {
 						got = ch.pipe.HandlerIn(debug.Stack())
 					}
 				}()
-				c.do(&ch.pipe)
+				c.do(ch.pipe.Pipeline)
 			}()
 			assert.Equal(t, c.want, got)
 		})

@@ -19,6 +19,7 @@ func (end) Flush(ctx *Context) error {
 	if !ctx.p.Open() {
 		return ctx.p.closed()
 	}
+	ctx.p.state |= flushed
 	ctx.p.ch.Flush()
 	return nil
 }
@@ -62,12 +63,12 @@ func (end) ChannelEvent(ctx *Context, event any) error {
 }
 
 func (end) ChannelReadClosed(ctx *Context) error {
-	ctx.p.unanswered(firingReadClosed, reachedReadClosed)
+	ctx.p.nobodyMinds()
 	return nil
 }
 
 func (end) ChannelShutdown(ctx *Context) error {
-	ctx.p.unanswered(firingShutdown, reachedShutdown)
+	ctx.p.nobodyMinds()
 	return nil
 }
 
@@ -90,11 +91,11 @@ func (p *Pipeline) uncaught(err error) {
 	p.ch.Close(err)
 }
 
-// unanswered is what becomes of a question to the handlers that came through to the tail: if it came while it was
-// asked, the asker learns it; if a handler passed it on later, the channel closes now, through the CloseHandlers.
-func (p *Pipeline) unanswered(firing, reached pipelineState) {
-	if p.state&firing != 0 {
-		p.state |= reached
+// nobodyMinds is what becomes of the peer's end and of a shutdown when no handler keeps the event: while it is being asked,
+// the asker learns it; when a handler passes the event on later, the channel closes now, through the CloseHandlers.
+func (p *Pipeline) nobodyMinds() {
+	if p.state&asking != 0 {
+		p.state |= unkept
 		return
 	}
 	if err := p.Close(); err != nil {

@@ -31,16 +31,16 @@ func (failing) Close(*pipeline.Context) error                     { return errTe
 func (failing) ErrorCaught(_ *pipeline.Context, err error) error  { return fmt.Errorf("own: %w", err) }
 
 func TestInboundErrorGoesToOwnErrorCaughtThenOnward(t *testing.T) {
-	for name, fire := range map[string]func(p *pipeline.Pipeline){
-		"read":          func(p *pipeline.Pipeline) { p.FireRead(nil) },
-		"read complete": (*pipeline.Pipeline).FireReadComplete,
-		"active":        (*pipeline.Pipeline).FireActive,
-		"inactive":      func(p *pipeline.Pipeline) { p.FireInactive() },
-		"read closed":   func(p *pipeline.Pipeline) { p.FireReadClosed() },
-		"event":         func(p *pipeline.Pipeline) { p.FireEvent(nil) },
-		"writability":   (*pipeline.Pipeline).FireWritabilityChanged,
-		"resume":        func(p *pipeline.Pipeline) { p.FireResume() },
-		"shutdown":      func(p *pipeline.Pipeline) { p.FireShutdown() },
+	for name, fire := range map[string]func(p *driven){
+		"read":          func(p *driven) { p.FireRead(nil) },
+		"read complete": (*driven).FireReadComplete,
+		"active":        (*driven).FireActive,
+		"inactive":      func(p *driven) { p.FireInactive() },
+		"read closed":   func(p *driven) { p.FireReadClosed() },
+		"event":         func(p *driven) { p.FireEvent(nil) },
+		"writability":   (*driven).FireWritabilityChanged,
+		"resume":        func(p *driven) { p.FireResume() },
+		"shutdown":      func(p *driven) { p.FireShutdown() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []error

@@ -20,25 +20,25 @@ var errTest = errors.New("test error")
 func TestInboundRunsHeadToTailAndOutboundTailToHead(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		fire func(p *pipeline.Pipeline)
+		fire func(p *driven)
 		want journal
 	}{
-		{"read", func(p *pipeline.Pipeline) { p.FireRead("x") }, journal{"a:read x", "b:read x"}},
-		{"read complete", (*pipeline.Pipeline).FireReadComplete, journal{"a:read-complete", "b:read-complete"}},
-		{"read closed", func(p *pipeline.Pipeline) { p.FireReadClosed() }, journal{"a:read-closed", "b:read-closed"}},
+		{"read", func(p *driven) { p.FireRead("x") }, journal{"a:read x", "b:read x"}},
+		{"read complete", (*driven).FireReadComplete, journal{"a:read-complete", "b:read-complete"}},
+		{"read closed", func(p *driven) { p.FireReadClosed() }, journal{"a:read-closed", "b:read-closed"}},
 		{
-			"error", func(p *pipeline.Pipeline) { p.FireError(errTest) },
+			"error", func(p *driven) { p.FireError(errTest) },
 			journal{"a:error test error", "b:error test error"},
 		},
-		{"event", func(p *pipeline.Pipeline) { p.FireEvent(7) }, journal{"a:event 7", "b:event 7"}},
-		{"writability", (*pipeline.Pipeline).FireWritabilityChanged, journal{"a:writable true", "b:writable true"}},
-		{"shutdown", func(p *pipeline.Pipeline) { p.FireShutdown() }, journal{"a:shutdown", "b:shutdown"}},
-		{"resume", func(p *pipeline.Pipeline) { p.FireResume() }, journal{"b:resume", "a:resume"}},
-		{"write", func(p *pipeline.Pipeline) { _ = p.Write("x") }, journal{"b:write x", "a:write x"}},
-		{"flush", func(p *pipeline.Pipeline) { _ = p.Flush() }, journal{"b:flush", "a:flush"}},
-		{"flush of the turn", (*pipeline.Pipeline).FireFlush, journal{"b:flush", "a:flush"}},
-		{"close", func(p *pipeline.Pipeline) { _ = p.Close() }, journal{"b:close", "a:close"}},
-		{"remove all", (*pipeline.Pipeline).RemoveAll, journal{"b:removed", "a:removed"}},
+		{"event", func(p *driven) { p.FireEvent(7) }, journal{"a:event 7", "b:event 7"}},
+		{"writability", (*driven).FireWritabilityChanged, journal{"a:writable true", "b:writable true"}},
+		{"shutdown", func(p *driven) { p.FireShutdown() }, journal{"a:shutdown", "b:shutdown"}},
+		{"resume", func(p *driven) { p.FireResume() }, journal{"b:resume", "a:resume"}},
+		{"write", func(p *driven) { _ = p.Write("x") }, journal{"b:write x", "a:write x"}},
+		{"flush", func(p *driven) { _ = p.Flush() }, journal{"b:flush", "a:flush"}},
+		{"flush of the turn", func(p *driven) { p.FireFlush() }, journal{"b:flush", "a:flush"}},
+		{"close", func(p *driven) { _ = p.Close() }, journal{"b:close", "a:close"}},
+		{"remove all", (*driven).RemoveAll, journal{"b:removed", "a:removed"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var log journal
@@ -64,9 +64,9 @@ func TestActiveAndInactiveFireOnce(t *testing.T) {
 }
 
 func TestActiveAndInactiveFiredTwiceReachNobodyTwice(t *testing.T) {
-	for name, again := range map[string]func(p *pipeline.Pipeline){
-		"active":   (*pipeline.Pipeline).FireActive,
-		"inactive": (*pipeline.Pipeline).FireInactive,
+	for name, again := range map[string]func(p *driven){
+		"active":   (*driven).FireActive,
+		"inactive": (*driven).FireInactive,
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log journal

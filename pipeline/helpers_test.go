@@ -180,15 +180,27 @@ func (s *sink) ChannelRead(*pipeline.Context, any) error {
 
 func (s *sink) ChannelReadComplete(*pipeline.Context) error { return nil }
 
+// driven is a pipeline with its driver.
+type driven struct {
+	pipeline.Driver
+	*pipeline.Pipeline
+}
+
+func (d *driven) init(ch pipeline.Channel) {
+	d.Driver.Init(ch)
+	d.Pipeline = d.Driver.Pipeline()
+}
+
 // bareChannel is a Channel that does next to nothing, for measurements.
 type bareChannel struct {
-	pipe    pipeline.Pipeline
+	pipe    driven
 	pool    *buffer.Pool
 	tail    *buffer.Buf
 	written int
 	dirty   int
 	stopped bool
 	closes  int
+	ends    bool // Close makes Open false
 	logger  *slog.Logger
 }
 
@@ -198,7 +210,7 @@ func newBare(handlers ...any) *bareChannel {
 	c := &bareChannel{
 		pool: buffer.NewPool(buffer.PoolConfig{}), tail: buffer.New(128 << 10), logger: slog.New(slog.DiscardHandler),
 	}
-	c.pipe.Init(c)
+	c.pipe.init(c)
 	for _, h := range handlers {
 		if err := c.pipe.AddLast("", h); err != nil {
 			panic(err)
@@ -214,6 +226,13 @@ func (c *bareChannel) Write(msg any) error {
 	return nil
 }
 
+func (c *bareChannel) Close(error) {
+	c.closes++
+	if c.ends {
+		c.pipe.Closing()
+	}
+}
+
 func (c *bareChannel) Tail(int) *buffer.Buf {
 	c.written += c.tail.Len()
 	c.tail.Truncate(0)
@@ -223,7 +242,6 @@ func (c *bareChannel) Tail(int) *buffer.Buf {
 func (c *bareChannel) Flush()                         {}
 func (c *bareChannel) Flushed(fn func(error))         { fn(nil) }
 func (c *bareChannel) CloseWrite() error              { return nil }
-func (c *bareChannel) Close(error)                    { c.closes++ }
 func (c *bareChannel) Abort(error)                    {}
 func (c *bareChannel) StopReading()                   { c.stopped = true }
 func (c *bareChannel) StartReading()                  { c.stopped = false }
@@ -232,7 +250,7 @@ func (c *bareChannel) Hold(int)                       {}
 func (c *bareChannel) Pending() int                   { return 0 }
 func (c *bareChannel) Writable() bool                 { return true }
 func (c *bareChannel) WritabilityMayHaveChanged()     {}
-func (c *bareChannel) Dirty()                         { c.dirty++ }
+func (c *bareChannel) WantFlush()                     { c.dirty++ }
 func (c *bareChannel) Cause() error                   { return nil }
 func (c *bareChannel) ID() uint64                     { return 1 }
 func (c *bareChannel) LocalAddr() net.Addr            { return nil }

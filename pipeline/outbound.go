@@ -43,7 +43,7 @@ func (c *Context) writeThrough(msg any) error {
 		w = c.prevWith(kindWrite)
 	}
 	if c.p.kinds&kindFlush != 0 {
-		c.p.ch.Dirty() // w may keep msg until a flush: there will be one although nothing reached the queue
+		c.p.ch.WantFlush() // w may keep msg until a flush: there will be one although nothing reached the queue
 	}
 	return w.handler.(WriteHandler).Write(w, msg)
 }
@@ -212,16 +212,15 @@ func (c *Context) Abort(cause error) {
 	c.p.ch.Abort(cause)
 }
 
-// FlushOuts writes what Contexts have appended through the WriteHandlers before them. An error is treated like one that
-// the handler which appended had returned. It returns false, and makes the channel Dirty again, when so much is
-// appended meanwhile (by error handlers, say) that the loop should get its turn in between. It is for the channel, at
-// the end of a turn in which it was made Dirty.
-func (p *Pipeline) FlushOuts() bool {
+// flushOuts writes what Contexts have appended through the WriteHandlers before them. An error is treated like one that
+// the handler which appended had returned. It returns false, and asks the channel for another flush, when so much is
+// appended meanwhile that the loop should get its turn in between.
+func (p *Pipeline) flushOuts() bool {
 	_ = p.settleAll(nil) // errors of a Context's own output are only returned to that Context
 	if len(p.outs) == 0 || p.flight != noFlight {
 		return true
 	}
-	p.ch.Dirty()
+	p.ch.WantFlush()
 	return false
 }
 
@@ -319,7 +318,7 @@ func (p *Pipeline) openOut(c *Context, n int) *buffer.Buf {
 	for i := len(p.outs) - 1; i > 0 && p.outs[i-1].age > o.age; i-- {
 		p.outs[i], p.outs[i-1] = p.outs[i-1], p.outs[i]
 	}
-	p.ch.Dirty()
+	p.ch.WantFlush()
 	return b
 }
 

@@ -56,21 +56,3 @@ func (w *pendingWatches) set(new pendingWatch) {
 		w.atMost, w.atLeast = max(w.atMost, w.list[i].atMost), min(w.atLeast, w.list[i].atLeast)
 	}
 }
-
-// WatchesPending reports whether FirePending of n would call anybody. It is for the channel.
-func (p *Pipeline) WatchesPending(n int) bool {
-	return p.watch != nil && (n <= p.watch.atMost || n >= p.watch.atLeast)
-}
-
-// FirePending calls those who watch for n pending bytes. It is for the channel, at the end of a turn.
-func (p *Pipeline) FirePending(n int) {
-	for i := 0; p.watch != nil && i < len(p.watch.list); i++ {
-		w := p.watch.list[i]
-		if n > w.atMost && n < w.atLeast {
-			continue
-		}
-		if err := w.fn(w.ctx, n); err != nil {
-			w.ctx.fail(err)
-		}
-	}
-}

@@ -20,7 +20,7 @@ func (l *listener) addHandlers(p *pipeline.Pipeline) error {
 		return err
 	}
 	// Frames become lines of JSON on the goroutines of a pool, and go on into the sink's queue from the loop, in order.
-	decoder, err := newDecoder(l, p.Tail().RemoteAddr())
+	decoder, err := newDecoder(l, p.RemoteAddr())
 	if err != nil {
 		return err
 	}

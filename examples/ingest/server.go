@@ -67,7 +67,7 @@ func newServer(cfg *config, logger *slog.Logger) (s *server, err error) {
 		Channel: channel.Config{PausedCloseTimeout: cfg.pausedClose},
 		Socket:  transport.SocketConfig{ReceiveBufferBytes: int(cfg.receiveBuffer)},
 		Init: func(p *pipeline.Pipeline) error {
-			at := p.Tail().LocalAddr()
+			at := p.LocalAddr()
 			l := ports[port(at)]
 			if l == nil {
 				return fmt.Errorf("ingest: nobody listens at %v", at)

@@ -105,7 +105,7 @@ func TestBehindAnErrorThatEndsTheStreamOnlyItsEndIsTold(t *testing.T) {
 	ch.WriteInbound("X")
 	ch.Do(func() {
 		ch.Pipeline().FireRead(buffer.Wrap([]byte("1X"))) // a channel that closes would deliver nothing
-		ch.Pipeline().FireReadClosed()
+		fireReadClosed(t, ch.Pipeline())
 	})
 	assert.Len(t, a.errors, 1)
 	assert.Equal(t, 1, a.closed)

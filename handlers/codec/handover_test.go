@@ -181,6 +181,15 @@ func TestASuccessorGetsTheBeginningOfAFrame(t *testing.T) {
 	ch.Finish()
 }
 
+// fireReadClosed tells the handlers that the peer has finished, whatever the channel would say.
+func fireReadClosed(t *testing.T, p *pipeline.Pipeline) {
+	first := struct{ pipeline.WriteHandler }{}
+	assert.NoError(t, p.AddFirst("first", first))
+	p.Context("first").FireReadClosed()
+	_, err := p.Remove("first")
+	assert.NoError(t, err)
+}
+
 func TestASuccessorGetsTheEndOfTheStreamThatIsHeldBack(t *testing.T) {
 	for _, replace := range []bool{false, true} {
 		ch, a := start(t, mustLines(t, LinesConfig{}), nil)
@@ -190,7 +199,7 @@ func TestASuccessorGetsTheEndOfTheStreamThatIsHeldBack(t *testing.T) {
 			}
 		}
 		ch.WriteInbound("one\ntwo\nthree")
-		ch.Do(func() { ch.Pipeline().FireReadClosed() }) // a channel that is paused would keep it to itself
+		ch.Do(func() { fireReadClosed(t, ch.Pipeline()) }) // a channel that is paused would keep it to itself
 		assert.Equal(t, []string{"one"}, a.take())
 		if replace {
 			ch.Do(func() {

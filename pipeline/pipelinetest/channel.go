@@ -80,7 +80,7 @@ const (
 
 // Channel is a channel without a socket. It belongs to the test's goroutine.
 type Channel struct {
-	pipe pipeline.Pipeline
+	pipe pipeline.Driver
 	l    *Loop
 	cfg  Config
 	id   uint64
@@ -157,7 +157,7 @@ func (l *Loop) NewConfig(cfg Config, handlers ...any) *Channel {
 func (c *Channel) fill(handlers []any) {
 	c.l.t.Helper()
 	if c.cfg.Init != nil {
-		if err := c.cfg.Init(&c.pipe); err != nil {
+		if err := c.cfg.Init(c.pipe.Pipeline()); err != nil {
 			socket{c}.Abort(err)
 			return
 		}
@@ -167,7 +167,7 @@ func (c *Channel) fill(handlers []any) {
 		if !ok {
 			n = named{h: h}
 		}
-		if err := c.pipe.AddLast(n.name, n.h); err != nil {
+		if err := c.pipe.Pipeline().AddLast(n.name, n.h); err != nil {
 			c.l.t.Fatalf("pipelinetest: %v", err)
 		}
 	}
@@ -186,14 +186,14 @@ func (c *Channel) Activate() {
 }
 
 // Pipeline is the channel's pipeline.
-func (c *Channel) Pipeline() *pipeline.Pipeline { return &c.pipe }
+func (c *Channel) Pipeline() *pipeline.Pipeline { return c.pipe.Pipeline() }
 
 // Context is the Context of the handler of that name. The test fails when there is none.
 func (c *Channel) Context(name string) *pipeline.Context {
 	c.l.t.Helper()
-	ctx := c.pipe.Context(name)
+	ctx := c.pipe.Pipeline().Context(name)
 	if ctx == nil {
-		c.l.t.Fatalf("pipelinetest: no handler %q in %q", name, c.pipe.Names())
+		c.l.t.Fatalf("pipelinetest: no handler %q in %q", name, c.pipe.Pipeline().Names())
 	}
 	return ctx
 }
@@ -243,8 +243,8 @@ func (c *Channel) Cause() error { return c.cause }
 // Close closes in an orderly way, through the CloseHandlers, as Pipeline.Close does.
 func (c *Channel) Close() {
 	c.l.act(func() {
-		if err := c.pipe.Close(); err != nil {
-			c.pipe.FireError(err)
+		if err := c.pipe.Pipeline().Close(); err != nil {
+			c.pipe.Pipeline().FireError(err)
 		}
 	})
 }
@@ -265,7 +265,7 @@ func (c *Channel) Shutdown() {
 
 // closeOrderly closes because nobody objects, through the CloseHandlers.
 func (c *Channel) closeOrderly() {
-	if err := c.pipe.Close(); err != nil {
+	if err := c.pipe.Pipeline().Close(); err != nil {
 		socket{c}.Close(err)
 	}
 }

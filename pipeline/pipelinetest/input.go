@@ -157,7 +157,7 @@ func (c *Channel) read() {
 		c.deliver(m)
 	}
 	if delivered {
-		c.pipe.FireReadComplete()
+		c.pipe.Pipeline().FireReadComplete()
 	}
 	if c.state != stateActive {
 		return
@@ -179,12 +179,12 @@ func (c *Channel) read() {
 func (c *Channel) deliver(m any) {
 	b, ok := m.(*buffer.Buf)
 	if !ok {
-		c.pipe.FireRead(m)
+		c.pipe.Pipeline().FireRead(m)
 		return
 	}
 	defer b.Release() // also when a handler panics
 	n := b.Len()
-	c.pipe.FireRead(b)
+	c.pipe.Pipeline().FireRead(b)
 	in := &c.in
 	in.got += n
 	if in.got >= in.limit {
@@ -194,7 +194,7 @@ func (c *Channel) deliver(m any) {
 }
 
 // held tells whether input must wait.
-func (c *Channel) held() bool { return c.resumeDue || !c.pipe.Reading() }
+func (c *Channel) held() bool { return c.resumeDue || !c.pipe.Pipeline().Reading() }
 
 // mayRead arms a receive with a grant when none is armed. It answers false when input must wait.
 func (c *Channel) mayRead() bool {
@@ -223,11 +223,11 @@ func (c *Channel) mayRead() bool {
 
 // resume lets the handlers go on with what they held back, then hands out what the channel did.
 func (c *Channel) resume() {
-	if c.state != stateActive || !c.pipe.Reading() || !c.pipe.FireResume() {
+	if c.state != stateActive || !c.pipe.Pipeline().Reading() || !c.pipe.FireResume() {
 		return
 	}
 	c.read()
-	if c.pipe.Reading() {
+	if c.pipe.Pipeline().Reading() {
 		c.pausedEnd.Stop()
 	}
 	c.dirty = true
@@ -253,7 +253,7 @@ func (c *Channel) pausedTooLong() {
 }
 
 // Paused tells whether a handler pauses reading.
-func (c *Channel) Paused() bool { return !c.pipe.Reading() }
+func (c *Channel) Paused() bool { return !c.pipe.Pipeline().Reading() }
 
 // Stashed is the number of messages that wait for a resume or a grant.
 func (c *Channel) Stashed() int { return len(c.in.queue) }

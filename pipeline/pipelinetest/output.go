@@ -39,7 +39,6 @@ type output struct {
 	stalled   bool
 	room      int  // what a stalled kernel still takes
 	flush     bool // the end of the turn is to flush
-	flushed   bool // Flush was called
 	finWanted bool
 	finSent   bool
 	below     bool
@@ -107,7 +106,7 @@ func (c *Channel) Pending() int {
 func (c *Channel) Held() int { return c.out.holding }
 
 // Writable is Context.Writable.
-func (c *Channel) Writable() bool { return c.pipe.Writable() }
+func (c *Channel) Writable() bool { return c.pipe.Pipeline().Writable() }
 
 // SetPending makes Pending n as it is now, by bytes that no handler wrote: it plays a stalled peer without data.
 // SetPending(0) takes them away when nothing else is pending.
@@ -178,7 +177,7 @@ func (c *Channel) tailBlock(n int) *buffer.Buf {
 
 func (c *Channel) wrote() {
 	c.judgePending()
-	socket{c}.Dirty()
+	socket{c}.WantFlush()
 }
 
 // admit answers why nothing may be queued, or nil.
@@ -206,16 +205,9 @@ func (c *Channel) endTurnFlush() {
 	if !c.out.flush {
 		return
 	}
-	more := !c.pipe.FlushOuts()
-	c.out.flush = more
-	if !c.pipe.HasFlushHandlers() {
-		c.send()
-		return
-	}
-	c.out.flushed = false
-	c.pipe.FireFlush()
-	c.out.flush = more // what a FlushHandler writes goes with this flush, it does not ask for another
-	if c.out.flushed {
+	through, again := c.pipe.FireFlush()
+	c.out.flush = again // what a FlushHandler writes goes with this flush, it does not ask for another
+	if through {
 		c.send()
 	}
 }
@@ -318,7 +310,7 @@ func (c *Channel) judgePending() {
 func (c *Channel) tellWritability() {
 	c.judgePending()
 	o := &c.out
-	if now := c.pipe.Writable(); c.state == stateActive && (now != o.told || now && o.dipped) {
+	if now := c.pipe.Pipeline().Writable(); c.state == stateActive && (now != o.told || now && o.dipped) {
 		o.told, o.dipped = now, false
 		c.pipe.FireWritabilityChanged()
 	}

@@ -187,7 +187,7 @@ func (q *poster) finish() {
 func (c *Channel) publish() {
 	q := c.post
 	q.pending.Store(int64(c.Pending()) - q.bytes.Load())
-	q.writable.Store(c.pipe.Writable())
+	q.writable.Store(c.pipe.Pipeline().Writable())
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.room != nil {

@@ -28,7 +28,6 @@ func (s socket) Tail(n int) *buffer.Buf { return s.c.tailBlock(n) }
 // Flush sends what is queued now.
 func (s socket) Flush() {
 	s.c.op("flush")
-	s.c.out.flushed = true
 	if s.c.state == stateActive {
 		s.c.send()
 	}
@@ -48,9 +47,9 @@ func (s socket) CloseWrite() error {
 		return c.closedError()
 	}
 	c.op("close-write")
-	c.pipe.FlushOuts()
+	c.pipe.FireFlush()
 	c.out.finWanted = true
-	s.Dirty()
+	s.WantFlush()
 	return nil
 }
 
@@ -71,10 +70,7 @@ func (s socket) Close(cause error) {
 		c.finishDue = true
 		return
 	}
-	c.pipe.FlushOuts()
-	if c.pipe.HasFlushHandlers() {
-		c.pipe.FireFlush()
-	}
+	c.pipe.FireFlush()
 	if c.state != stateActive {
 		return // aborted by one of them
 	}
@@ -149,12 +145,12 @@ func (s socket) Writable() bool {
 
 // WritabilityMayHaveChanged makes the end of the turn look.
 func (s socket) WritabilityMayHaveChanged() {
-	s.c.out.dipped = s.c.out.dipped || !s.c.pipe.Writable()
+	s.c.out.dipped = s.c.out.dipped || !s.c.pipe.Pipeline().Writable()
 	s.c.dirty = true
 }
 
-// Dirty makes the end of the turn flush.
-func (s socket) Dirty() {
+// WantFlush makes the end of the turn flush.
+func (s socket) WantFlush() {
 	s.c.out.flush = true
 	s.c.dirty = true
 }

@@ -7,11 +7,11 @@ import (
 	"github.com/weirnet/weir/transport"
 )
 
-// member is how the loop sees a channel.
-type member struct{ c *Channel }
+// completer is how the loop sees a channel.
+type completer struct{ c *Channel }
 
 // Complete handles a completion of one of the channel's operations. It borrows cp and its Buf until return.
-func (m member) Complete(cp *transport.Completion) {
+func (m completer) Complete(cp *transport.Completion) {
 	switch transport.Kind(cp.Token.Tag()) {
 	case transport.Recv:
 		m.c.completeRecv(cp)
@@ -27,7 +27,7 @@ func (m member) Complete(cp *transport.Completion) {
 }
 
 // EndTurn does what is done once per turn, however often it was asked for.
-func (m member) EndTurn() {
+func (m completer) EndTurn() {
 	c := m.c
 	c.inDirty = false
 	if c.activate {
@@ -48,11 +48,11 @@ func (m member) EndTurn() {
 	c.progressClose()
 	c.out.detachUnsent()
 	c.publish()
-	c.rest()
+	c.returnQueue()
 }
 
 // RunNode does what was posted to the channel.
-func (m member) RunNode(*loop.Node) {
+func (m completer) RunNode(*loop.Node) {
 	c := m.c
 	if c.resumeDue {
 		c.resumeDue = false
@@ -64,10 +64,10 @@ func (m member) RunNode(*loop.Node) {
 }
 
 // Panicked aborts the channel after a panic left one of its callbacks; after one while finishing, it finishes the rest.
-func (m member) Panicked(v any, stack []byte) {
+func (m completer) Panicked(v any, stack []byte) {
 	c := m.c
-	name := c.pipe.HandlerIn(stack)
-	c.Logger().Error("weir: handler panicked, channel closed", "handler", name, "panic", v, "channel", c.ID(),
+	name := c.pipe.Pipeline().HandlerIn(stack)
+	c.logger().Error("weir: handler panicked, channel closed", "handler", name, "panic", v, "channel", c.ID(),
 		"remote", c.RemoteAddrPort(), "stack", string(stack))
 	if c.state == stateClosed {
 		c.finishGuarded()
@@ -80,7 +80,7 @@ func (m member) Panicked(v any, stack []byte) {
 }
 
 // Abort closes the channel because its loop goes away. The second call is the loop's last: no completion will come.
-func (m member) Abort(cause error) {
+func (m completer) Abort(cause error) {
 	c := m.c
 	if !c.loopGone {
 		c.loopGone = true
@@ -94,4 +94,4 @@ func (m member) Abort(cause error) {
 	c.finish()
 }
 
-var _ loop.Completer = member{}
+var _ loop.Completer = completer{}
