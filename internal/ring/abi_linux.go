@@ -27,7 +27,6 @@ const (
 	unregisterRingFDs      = 21
 	registerPbufRing       = 22 // 5.19
 	unregisterPbufRing     = 23
-	registerPbufStatus     = 26 // 6.8
 
 	sqeHardLink      = 1 << 3
 	sqeBufferSelect  = 1 << 5

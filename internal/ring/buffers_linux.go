@@ -69,16 +69,14 @@ func (r *Ring) RegisterBuffers(group uint16, length int) (*BufferRing, error) {
 	return b, nil
 }
 
-// Add puts a block into the ring under a number and returns its position there; Publish shows it to the kernel. The
-// caller keeps mem reachable until a completion brings the number back, and never has more blocks in the ring than it
-// has entries.
-func (b *BufferRing) Add(mem []byte, id uint16) uint16 {
+// Add puts a block into the ring under a number; Publish shows it to the kernel. The caller keeps mem reachable until a
+// completion brings the number back, and never has more blocks in the ring than it has entries.
+func (b *BufferRing) Add(mem []byte, id uint16) {
 	e := &b.entries[b.tail&b.mask]
 	e.address = uint64(address(mem))
 	e.length = uint32(len(mem))
 	e.id = id
 	b.tail++
-	return b.tail - 1
 }
 
 // Publish shows the added blocks to the kernel.
@@ -91,24 +89,6 @@ func (b *BufferRing) Publish() {
 	// of it is the first entry's number, which the kernel only reads: storing it again, unchanged, does no harm. arm64
 	// and others keep the order also towards the kernel's 16-bit load, which reads a part of what was stored as one.
 	atomic.StoreUint32(b.word, tailWord(b.entries[0].id, b.tail))
-}
-
-// bufferStatus is struct io_uring_buf_status.
-type bufferStatus struct {
-	group uint32
-	head  uint32
-	resv  [8]uint32
-}
-
-// Head is the position of the block that the kernel takes next: it has used those before. Positions have 16 bits and
-// wrap around. It needs Linux 6.8.
-func (b *BufferRing) Head() (uint16, error) {
-	status := bufferStatus{group: uint32(b.group)}
-	// SAFETY: the struct has the kernel's layout and outlives the call.
-	if _, errno := b.ring.register(registerPbufStatus, unsafe.Pointer(&status), 1); errno != 0 {
-		return 0, fmt.Errorf("ring: status of a buffer ring: %w", errno)
-	}
-	return uint16(status.head), nil
 }
 
 // Group is the number that receives name.

@@ -13,11 +13,10 @@ type Kernel interface {
 	Attach(s *Shared)
 	// Enter is io_uring_enter(2). A negative timeout means none.
 	Enter(submit, minimum, flags uint32, timeout time.Duration) (int, syscall.Errno)
-	// RegisterBuffers registers a buffer ring at an address as a group, UnregisterBuffers ends that, and BufferHead
-	// returns the position of the next block: the parts of io_uring_register(2) that a Ring cannot do without.
+	// RegisterBuffers registers a buffer ring at an address as a group, and UnregisterBuffers ends that: the parts of
+	// io_uring_register(2) that a Ring cannot do without.
 	RegisterBuffers(group uint16, address uintptr, entries uint32) syscall.Errno
 	UnregisterBuffers(group uint16) syscall.Errno
-	BufferHead(group uint16) (uint16, syscall.Errno)
 	// Close is called when the ring is closed.
 	Close()
 }
@@ -81,12 +80,6 @@ func fakeRegister(k Kernel, opcode uint8, arg unsafe.Pointer) (int, syscall.Errn
 	case unregisterPbufRing:
 		// SAFETY: as above.
 		return 0, k.UnregisterBuffers((*bufferReg)(arg).group)
-	case registerPbufStatus:
-		// SAFETY: for this opcode arg is a struct io_uring_buf_status.
-		status := (*bufferStatus)(arg)
-		head, errno := k.BufferHead(uint16(status.group))
-		status.head = uint32(head)
-		return 0, errno
 	}
 	return 0, syscall.EINVAL
 }

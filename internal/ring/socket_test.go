@@ -4,7 +4,6 @@ package ring
 
 import (
 	"encoding/binary"
-	"errors"
 	"syscall"
 	"testing"
 
@@ -54,26 +53,6 @@ func TestBlocksGoRoundTheBufferRing(t *testing.T) {
 		id := uint16(c.flags >> bufferShift)
 		require.Equal(t, i*0x0101010101, binary.NativeEndian.Uint64(mem[id]))
 		ring.Add(mem[id], id)
-		ring.Publish()
-	}
-}
-
-func TestHeadIsWhereTheKernelTakesTheNextBlock(t *testing.T) {
-	r := open(t, Config{Entries: 8})
-	ring, _ := blocks(t, r, 4, 64)
-	fd, peer := pair(t)
-	for i := range uint16(6) {
-		head, err := ring.Head()
-		if errors.Is(err, unix.EINVAL) {
-			t.Skip("this kernel does not tell")
-		}
-		require.NoError(t, err)
-		require.Equal(t, i, head)
-		_, err = unix.Write(peer, []byte{1})
-		require.NoError(t, err)
-		recv(r, fd, 1, 64, 0)
-		id := uint16(collect(t, r, 1)[0].flags >> bufferShift)
-		require.Equal(t, 4+i, ring.Add(make([]byte, 64), id))
 		ring.Publish()
 	}
 }

@@ -69,7 +69,7 @@ func (t *Transport) finishAccept(s *slot, e *event) {
 	case errno == unix.EINVAL && l.multishot: // before Linux 5.19
 		l.multishot = false
 		t.features &^= MultishotAccepts
-	case errno == 0, errno == unix.EAGAIN, errno == unix.ECANCELED && l.audited != 0, sys.AcceptGoesOn(errno):
+	case errno == 0, errno == unix.EAGAIN, sys.AcceptGoesOn(errno):
 	case errno == unix.ECANCELED:
 		t.finish(&l.operation, transport.ErrCanceled)
 		return

@@ -27,7 +27,6 @@ type blocks struct {
 	lent    int
 	reserve [][]byte // last in, first out
 	mem     [][]byte // by number; nil: not in the ring
-	added   []uint16 // by number: the ring's position it was put at last
 	spare   []uint16 // numbers that are not in the ring
 
 	turns int // since the window was last looked at
@@ -42,7 +41,7 @@ func openBlocks(r *ring.Ring, pool *buffer.Pool, n, size int) (*blocks, error) {
 	}
 	b := &blocks{
 		ring: br, pool: pool, size: size, limit: n, window: min(n, firstWindow), low: n,
-		mem: make([][]byte, n), added: make([]uint16, n), spare: make([]uint16, n),
+		mem: make([][]byte, n), spare: make([]uint16, n),
 	}
 	for i := range b.spare {
 		b.spare[i] = uint16(n - 1 - i)
@@ -95,7 +94,7 @@ func (b *blocks) put(mem []byte) {
 	id := b.spare[len(b.spare)-1]
 	b.spare = b.spare[:len(b.spare)-1]
 	b.mem[id] = mem
-	b.added[id] = b.ring.Add(mem, id)
+	b.ring.Add(mem, id)
 }
 
 // take returns the block that the kernel has used.

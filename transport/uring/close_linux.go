@@ -51,8 +51,7 @@ func (t *Transport) finishWatch(s *slot, e *event) {
 	case more:
 	case s.hangup || e.result >= 0 && (!s.eof || e.result&(unix.POLLHUP|unix.POLLERR) != 0):
 		t.finish(o, nil)
-	case (e.result >= 0 || errno == unix.EINTR || errno == unix.EAGAIN || errno == unix.ECANCELED && o.audited != 0) &&
-		t.goesOn(s, o):
+	case (e.result >= 0 || errno == unix.EINTR || errno == unix.EAGAIN) && t.goesOn(s, o):
 		t.queue(s, o, kindWatch)
 	case e.result >= 0 || errno == unix.ECANCELED:
 		t.finish(o, transport.ErrCanceled)

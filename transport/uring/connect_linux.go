@@ -78,8 +78,6 @@ func (t *Transport) finishConnect(s *slot, e *event) {
 func (t *Transport) connected(s *slot, errno syscall.Errno) {
 	d := s.dial
 	switch {
-	case errno == unix.ECANCELED && d.audited != 0 && !d.canceled:
-		t.failConnect(s, ErrLost) // half-way: it can not be begun again
 	case errno == unix.ECANCELED:
 		t.failConnect(s, transport.ErrCanceled)
 	case errno != 0:

@@ -23,17 +23,16 @@ const (
 //
 //	fill → move → fill …          move → drain → move …          read → send → read …
 type fileSend struct {
-	fd      int32
-	offset  int64
-	left    int64
-	at      kind   // of the entry in the kernel, or the next
-	pipe    [2]int // valid with held
-	held    bool
-	inPipe  int
-	spoiled bool           // the pipe may hold more than inPipe
-	copied  *buffer.Buf    // owned; what was read
-	one     [1]*buffer.Buf // sending.bufs
-	source  interface{ Fd() uintptr }
+	fd     int32
+	offset int64
+	left   int64
+	at     kind   // of the entry in the kernel, or the next
+	pipe   [2]int // valid with held
+	held   bool
+	inPipe int
+	copied *buffer.Buf    // owned; what was read
+	one    [1]*buffer.Buf // sending.bufs
+	source interface{ Fd() uintptr }
 }
 
 func (t *Transport) submitFile(s *slot, op *transport.Op) {
@@ -127,8 +126,7 @@ func (t *Transport) finishFile(s *slot, k kind, e *event) {
 func (t *Transport) failFile(s *slot, k kind, errno syscall.Errno) {
 	o := s.send
 	switch {
-	case (errno == unix.EINTR || errno == unix.EAGAIN || errno == unix.ECANCELED && o.audited != 0) &&
-		t.goesOn(s, &o.operation):
+	case (errno == unix.EINTR || errno == unix.EAGAIN) && t.goesOn(s, &o.operation):
 		t.queue(s, &o.operation, k)
 	case errno == unix.ECANCELED || errno == unix.EINTR && !t.goesOn(s, &o.operation):
 		t.finishSending(s, transport.ErrCanceled)
@@ -209,7 +207,7 @@ func (f *fileSend) drop(t *Transport) {
 		return
 	}
 	f.held = false
-	if f.inPipe > 0 || f.spoiled || len(t.pipes) == maxPipes || t.closed {
+	if f.inPipe > 0 || len(t.pipes) == maxPipes || t.closed {
 		closePipe(f.pipe)
 		return
 	}

@@ -64,13 +64,6 @@ func (t *Transport) finishRecv(s *slot, e *event) {
 	if o.multishot && more {
 		t.counters.MultishotReceives++
 	}
-	if !o.active() { // its end was reported as lost
-		t.stats.Stale++
-		if e.flags&ring.FlagBuffer != 0 {
-			t.blocks.recycle(uint16(e.flags >> 16))
-		}
-		return
-	}
 	if e.result > 0 && e.flags&ring.FlagBuffer != 0 {
 		t.received(s, e, more)
 		return
@@ -89,8 +82,7 @@ func (t *Transport) finishRecv(s *slot, e *event) {
 		t.counters.BufferRingEmpty++
 		t.blocks.starved()
 		t.park(s)
-	case errno == syscall.EINTR || errno == syscall.EAGAIN || errno == syscall.ECANCELED && o.audited != 0,
-		errno == syscall.ENOBUFS:
+	case errno == syscall.EINTR || errno == syscall.EAGAIN || errno == syscall.ENOBUFS:
 		t.againRecv(s)
 	case errno == syscall.ECANCELED:
 		t.finish(&o.operation, transport.ErrCanceled)
@@ -110,7 +102,7 @@ func (t *Transport) received(s *slot, e *event, more bool) {
 	o.fed = true
 	last := o.left <= 0 && !more
 	if last {
-		o.stage, o.canceled, o.audited = idle, false, 0
+		o.stage, o.canceled = idle, false
 	}
 	t.emit(transport.Completion{Token: o.token, Buf: b, N: n, More: !last})
 	if !last && !more {

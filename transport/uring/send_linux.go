@@ -143,15 +143,11 @@ func (t *Transport) finishSend(e *event) {
 		return
 	}
 	t.returned(s)
-	if s.send.stage != armed {
-		t.stats.Stale++ // its end was reported as lost
-	} else {
-		n, errno := int(e.result), syscall.Errno(0)
-		if e.result < 0 {
-			n, errno = 0, errnoOf(e.result)
-		}
-		t.sentBytes(s, n, errno)
+	n, errno := int(e.result), syscall.Errno(0)
+	if e.result < 0 {
+		n, errno = 0, errnoOf(e.result)
 	}
+	t.sentBytes(s, n, errno)
 	t.closeMaybe(s)
 }
 
@@ -166,7 +162,6 @@ func (t *Transport) sentBytes(s *slot, n int, errno syscall.Errno) {
 		t.counters.ShortSends++
 	}
 	switch {
-	case errno == syscall.ECANCELED && o.audited != 0: // nobody meant to end it
 	case errno == syscall.ECANCELED:
 		t.finishSending(s, transport.ErrCanceled)
 		return

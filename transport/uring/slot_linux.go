@@ -21,11 +21,8 @@ const (
 	kindRead   // a file's bytes on their way into a Buf
 	kindDrain  // waiting until the socket takes a pipe's bytes
 	kindCancel // ends an operation; its own result says nothing new
-	kindAudit  // asks whether an operation is still known; the kind it asks about is added
 	kindWake
 )
-
-const auditBase = 0x40 // kindAudit's kinds begin here
 
 // stage says where an operation is.
 //
@@ -57,8 +54,7 @@ const (
 type operation struct {
 	token    transport.Token
 	stage    stage
-	canceled bool  // Cancel was submitted
-	audited  uint8 // the round in which its completion may have been lost, see audit; 0: not
+	canceled bool // Cancel was submitted
 }
 
 // active reports whether there is an operation that has not ended.

@@ -60,13 +60,13 @@ func (t *Transport) start(s *slot, o *operation, k kind, token transport.Token) 
 
 // queue asks for an entry.
 func (t *Transport) queue(s *slot, o *operation, k kind) {
-	o.stage, o.audited = queued, 0
+	o.stage = queued
 	t.todo.push(work{slot: s.index, gen: s.gen, kind: k})
 }
 
 // finish ends an operation.
 func (t *Transport) finish(o *operation, err error) {
-	o.stage, o.canceled, o.audited = idle, false, 0
+	o.stage, o.canceled = idle, false
 	t.end(o.token, err)
 }
 
@@ -111,11 +111,8 @@ func (t *Transport) issue() (more bool) {
 
 // issueOne makes the entry of w, unless it is no longer wanted. It returns false when there is no room.
 func (t *Transport) issueOne(w *work) bool {
-	switch w.kind {
-	case kindWake:
+	if w.kind == kindWake {
 		return t.issueWake()
-	case kindAudit:
-		return t.issueAudit(w)
 	}
 	s := t.slots.at(w.slot)
 	if s.gen != w.gen {

@@ -44,32 +44,29 @@ type Transport struct {
 	wake     wake
 
 	// Loop goroutine only.
-	slots        slots
-	connecting   map[transport.Token]*slot  // by the Connect's token
-	todo         fifo[work]                 // entries to make
-	held         []work                     // entries to make when fewer completions wait
-	hungry       fifo[work]                 // receives that wait for blocks
-	sated        fifo[work]                 // and those that had some lately
-	unsettled    []sent                     // skipped sends that are in the queue
-	events       fifo[event]                // completions of the ring that were not handed out
-	done         fifo[transport.Completion] // completions that did not fit the batch they belong to
-	out          []transport.Completion     // the batch that Wait is filling; nil outside of Wait
-	outLimit     int                        // its length at most
-	outstanding  int                        // entries in the kernel, the ones without a slot included
-	dropped      uint32                     // what the ring said when its lost completions were last dealt with
-	round        uint8                      // of audits
-	overflown    bool                       // so was the queue when it was last looked at
-	urgent       int                        // sends that must end in the next Wait
-	leaky        bool                       // blocks may have been lost, see recoverBlocks
-	watched      stage                      // of the poll on wake's eventfd
-	watchAudited uint8                      // the round in which its completion may have been lost, see audit
-	pipes        [][2]int                   // idle ones, empty
-	now          time.Duration              // valid while nowRead
-	nowRead      bool
-	closed       bool
-	peer         sys.Sockaddr // scratch
-	stats        transport.Stats
-	counters     Counters
+	slots       slots
+	connecting  map[transport.Token]*slot  // by the Connect's token
+	todo        fifo[work]                 // entries to make
+	held        []work                     // entries to make when fewer completions wait
+	hungry      fifo[work]                 // receives that wait for blocks
+	sated       fifo[work]                 // and those that had some lately
+	unsettled   []sent                     // skipped sends that are in the queue
+	events      fifo[event]                // completions of the ring that were not handed out
+	done        fifo[transport.Completion] // completions that did not fit the batch they belong to
+	out         []transport.Completion     // the batch that Wait is filling; nil outside of Wait
+	outLimit    int                        // its length at most; 0 outside of Wait
+	outstanding int                        // entries in the kernel, the ones without a slot included
+	failed      error                      // what every Wait returns: completions were lost
+	overflown   bool                       // so was the queue when it was last looked at
+	urgent      int                        // sends that must end in the next Wait
+	watched     stage                      // of the poll on wake's eventfd
+	pipes       [][2]int                   // idle ones, empty
+	now         time.Duration              // valid while nowRead
+	nowRead     bool
+	closed      bool
+	peer        sys.Sockaddr // scratch
+	stats       transport.Stats
+	counters    Counters
 }
 
 // work is an entry that is to be made.
@@ -77,7 +74,7 @@ type work struct {
 	slot uint32
 	gen  uint32
 	kind kind
-	of   kind // kindCancel, kindAudit: of which operation
+	of   kind // kindCancel: of which operation
 }
 
 // sent is a skipped send that the kernel has not been seen to consume.
@@ -259,6 +256,9 @@ func (t *Transport) Counters() Counters {
 	if t.ring != nil {
 		c.Enters = t.ring.Enters()
 	}
+	if t.ring != nil && !t.closed {
+		c.Lost = uint64(t.ring.Dropped())
+	}
 	c.Parked = t.hungry.len() + t.sated.len()
 	if t.blocks != nil {
 		c.Blocks = t.blocks.window
@@ -276,8 +276,15 @@ func (t *Transport) Close() error {
 	t.counters = t.Counters()
 	t.wake.close()
 	err := t.quiesce()
+	lost := t.ring.Dropped() > 0
 	for i := range t.slots.len() {
-		if s := t.slots.at(i); s.state != stateFree {
+		s := t.slots.at(i)
+		if lost && s.closing == armed {
+			// The kernel closes a descriptor as soon as it has cancelled what was on it, so it was the completion that
+			// was lost. Closing the number once more could close another file.
+			s.fd = -1
+		}
+		if s.state != stateFree {
 			t.closeSlot(s)
 		}
 	}

@@ -15,9 +15,9 @@ import (
 var (
 	// ErrUnavailable is wrapped by what Probe and Open return when this process cannot use io_uring; the text says why.
 	ErrUnavailable = errors.New("uring: unavailable")
-	// ErrLost ends an operation of which the kernel lost a completion, for lack of memory. How far a send came and
-	// whether received bytes are missing is unknown then: close the connection.
-	ErrLost = errors.New("uring: the kernel lost a completion")
+	// ErrLost is wrapped by the error of every Wait after the kernel had no memory for a completion. Which operation it
+	// was of is unknown, so the transport is beyond use.
+	ErrLost = errors.New("uring: the kernel lost completions")
 )
 
 // Features are what a transport uses where the kernel has it.
@@ -126,7 +126,7 @@ type Counters struct {
 	FileReads     uint64 // pieces of files that had to be copied
 
 	Overflows   uint64 // times the completion queue did not hold all completions
-	Lost        uint64 // operations ended with ErrLost
+	Lost        uint64 // completions that the kernel lost, after which the transport is of no use
 	HeldAccepts uint64 // accepts armed later, because more than 75 % of the completion queue waited to be handed out
 	HeldReceive uint64 // receives armed later, because more than 90 % of it waited
 }

@@ -24,8 +24,11 @@ const (
 //
 // It blocks only when it has nothing to hand out and made no send whose end it would learn without a completion.
 func (t *Transport) Wait(dst []transport.Completion, timeout time.Duration) ([]transport.Completion, error) {
-	if t.closed {
+	switch {
+	case t.closed:
 		return dst, transport.ErrClosed
+	case t.failed != nil:
+		return dst, t.failed
 	}
 	base := len(dst)
 	t.out, t.outLimit = dst, cap(dst)
@@ -42,7 +45,11 @@ func (t *Transport) Wait(dst []transport.Completion, timeout time.Duration) ([]t
 		t.stats.Waits++
 		err = t.work(base, timeout)
 	}
-	dst, t.out = t.out, nil
+	if err != nil {
+		t.drop(t.out[base:])
+		t.out = t.out[:base]
+	}
+	dst, t.out, t.outLimit = t.out, nil, 0
 	t.stats.Completions += uint64(len(dst) - base)
 	t.nowRead = false
 	return dst, err
@@ -69,7 +76,9 @@ func (t *Transport) work(base int, timeout time.Duration) error {
 			return err
 		}
 		t.drain(false)
-		t.settle()
+		if err := t.settle(); err != nil {
+			return err
+		}
 		t.deliver()
 		left := t.ring.Pending()
 		stalled := pending > 0 && left == pending // no memory for requests
@@ -158,22 +167,17 @@ func (t *Transport) drain(all bool) {
 }
 
 // settle ends the skipped sends of which no completion came, although the kernel has consumed them: all of their bytes
-// were taken. Before anything is concluded from silence, completions that the queue did not hold are fetched, and those
-// that were lost dealt with.
-func (t *Transport) settle() {
-	lossy := t.ring.Dropped() != t.dropped
-	for i := 0; t.overflown && (lossy || len(t.unsettled) > 0); i++ {
+// were taken. Before anything is concluded from silence, completions that the queue did not hold are fetched, and none
+// may be lost.
+func (t *Transport) settle() error {
+	for i := 0; t.overflown && len(t.unsettled) > 0 && t.ring.Dropped() == 0; i++ {
 		if err := t.ring.Poll(); i == flushRounds || err != nil && !errors.Is(err, ring.ErrDropped) {
-			return
+			return nil
 		}
 		t.drain(false)
-		lossy = t.ring.Dropped() != t.dropped
 	}
-	if lossy {
-		t.lose()
-	}
-	if t.leaky && !t.overflown {
-		t.recoverBlocks()
+	if t.ring.Dropped() > 0 {
+		return t.lose()
 	}
 	consumed := t.ring.Consumed()
 	n := 0
@@ -190,6 +194,27 @@ func (t *Transport) settle() {
 		}
 	}
 	t.unsettled = t.unsettled[:copy(t.unsettled, t.unsettled[n:])]
+	return nil
+}
+
+// lose makes the transport useless: the kernel dropped completions, because it had no memory to keep them aside. Any
+// operation may have been among them, and nobody knows how far one of which nothing is heard came. It takes back what is
+// in the kernel, so that it neither reads nor writes what others free now.
+func (t *Transport) lose() error {
+	t.failed = fmt.Errorf("%w: %d so far", ErrLost, t.ring.Dropped())
+	if err := t.quiesce(); err != nil {
+		t.failed = errors.Join(t.failed, err)
+	}
+	return t.failed
+}
+
+// drop releases what completions bring that nobody gets.
+func (t *Transport) drop(cs []transport.Completion) {
+	for i := range cs {
+		if b := cs[i].Buf; b != nil {
+			b.Release()
+		}
+	}
 }
 
 // deliver fills the batch with what waits.
@@ -219,11 +244,6 @@ func (t *Transport) dispatch(e *event) {
 			t.outstanding--
 			t.armWake()
 		}
-		return
-	}
-	if k > auditBase {
-		t.outstanding--
-		t.finishAudit(k-auditBase, e)
 		return
 	}
 	s := t.slots.owner(e.data)
@@ -273,7 +293,7 @@ func (t *Transport) returned(s *slot) {
 
 // emit hands a completion out, in this batch if it fits.
 func (t *Transport) emit(c transport.Completion) {
-	if t.out != nil && len(t.out) < t.outLimit && t.done.len() == 0 {
+	if len(t.out) < t.outLimit && t.done.len() == 0 {
 		t.out = append(t.out, c)
 		return
 	}

@@ -84,7 +84,7 @@ func (w *wake) free() {
 // armWake has the ring watch the eventfd. A multishot poll sees each write although nobody reads:
 // io_uring_prep_poll_multishot(3).
 func (t *Transport) armWake() {
-	t.watched, t.watchAudited = queued, 0
+	t.watched = queued
 	t.todo.push(work{kind: kindWake})
 }
 

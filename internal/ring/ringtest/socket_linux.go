@@ -43,18 +43,6 @@ func (k *Kernel) UnregisterBuffers(id uint16) syscall.Errno {
 	return 0
 }
 
-// BufferHead implements ring.Kernel. While completions are late it does not say: in the kernel, one that is not in the
-// queue is kept aside, and the ring says so.
-func (k *Kernel) BufferHead(id uint16) (uint16, syscall.Errno) {
-	if len(k.ready) > 0 {
-		return 0, unix.EBUSY
-	}
-	if k.groups[id] == nil {
-		return 0, unix.ENOENT
-	}
-	return k.groups[id].head, 0
-}
-
 // load copies memory of this process by its number: neither vet nor checkptr can follow a pointer through an entry.
 func load(address uintptr, n int) []byte {
 	p := make([]byte, n)
