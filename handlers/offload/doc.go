@@ -14,7 +14,7 @@
 // A handler must not block its loop: a lookup in a database, a compression, a write to a disk do. Here the loop
 // detaches each message from what it is about to reuse, a goroutine of the pool calls work with it, and done gets the
 // result on the loop, with the Context. Results of one channel come in the order of its messages, whatever order they
-// were ready in.
+// were ready in, or, where Config.Unordered is set, as they are ready.
 //
 // # Pressure
 //
@@ -30,7 +30,7 @@
 // done is called exactly once for each message, whatever happens, as long as it does not panic itself. What was read
 // before the peer's FIN is worked and done before ChannelReadClosed goes on, and before ChannelShutdown does. When the
 // channel is closed, the context of its works is cancelled, works that have not begun never will, and done gets what is
-// ready and pipeline.ErrClosed for the rest, in order, before ChannelInactive goes on; writes fail by then. A handler
+// ready and pipeline.ErrClosed for the rest, in the order of the messages, before ChannelInactive goes on; writes fail by then. A handler
 // that is removed before gives ErrRemoved instead. A peer that has gone while reading is paused is subject to the
 // channel's PausedCloseTimeout.
 package offload

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
-	"sync/atomic"
 
 	"github.com/weirnet/weir/buffer"
 	"github.com/weirnet/weir/pipeline"
@@ -51,10 +49,13 @@ type Config[In, M, R any] struct {
 	// Work runs on a goroutine of the pool, at the same time as others of the same channel. Its context is done when
 	// the channel is closed; cause is then pipeline.ErrClosed or ErrRemoved.
 	Work func(ctx context.Context, m M) (R, error)
-	// Done runs on the loop, once for each message, in the order of the messages. err is that of Work, a *PanicError,
+	// Done runs on the loop, once for each message, in the order of the messages unless Unordered is set. err is that of Work, a *PanicError,
 	// ErrGoexit, ErrPoolClosed, ErrRemoved or pipeline.ErrClosed; with the last there is no use in writing. An error
 	// that it returns goes to the error handlers behind this one.
 	Done func(ctx *pipeline.Context, r R, err error) error
+	// Unordered makes Done run as soon as a work has ended, so that a slow one holds no fast one up. It is for protocols
+	// whose replies say what they belong to.
+	Unordered bool
 	// MaxInFlight is how many messages may be between ChannelRead and Done. At it reading is paused, at half of it it
 	// goes on. Zero means 64.
 	MaxInFlight int
@@ -74,10 +75,12 @@ type Handler[In, M, R any] struct {
 	ctx    context.Context // of the works; made with the first
 	cancel context.CancelCauseFunc
 
-	flight ring[*task[M, R]] // in the order of the messages
-	held   int               // how many of them, the last ones, the pool does not have
-	waits  bool              // the first of those stands in the pool's queue for room
-	spare  []*task[M, R]     // at most keptTasks
+	flight    flight[M, R]
+	held      int           // how many of them, the last ones, the pool does not have
+	firstHeld *task[M, R]   // the first of those
+	waits     bool          // it stands in the pool's queue for room
+	done      stack[M, R]   // where tasks go that have ended, when Unordered
+	spare     []*task[M, R] // at most keptTasks
 
 	paused     bool
 	added      bool
@@ -158,7 +161,9 @@ func (h *Handler[In, M, R]) ChannelRead(ctx *pipeline.Context, msg any) error {
 	t.ctx = h.ctx
 	t.in, t.bytes = h.cfg.Detach(in)
 	h.flight.push(t)
-	h.held++
+	if h.held++; h.held == 1 {
+		h.firstHeld = t
+	}
 	h.offer()
 	h.pauseOrResume(ctx)
 	return nil
@@ -166,7 +171,7 @@ func (h *Handler[In, M, R]) ChannelRead(ctx *pipeline.Context, msg any) error {
 
 // ChannelReadClosed goes on when everything that came before is done.
 func (h *Handler[In, M, R]) ChannelReadClosed(ctx *pipeline.Context) error {
-	if h.flight.len() == 0 {
+	if h.flight.n == 0 {
 		ctx.FireReadClosed()
 		return nil
 	}
@@ -176,7 +181,7 @@ func (h *Handler[In, M, R]) ChannelReadClosed(ctx *pipeline.Context) error {
 
 // ChannelShutdown stops reading and goes on when everything that was read is done.
 func (h *Handler[In, M, R]) ChannelShutdown(ctx *pipeline.Context) error {
-	if h.flight.len() == 0 {
+	if h.flight.n == 0 {
 		ctx.FireShutdown()
 		return nil
 	}
@@ -211,15 +216,11 @@ func (h *Handler[In, M, R]) turn(ctx *pipeline.Context) error {
 	if h.ended != nil {
 		return nil
 	}
-	// No more than were there at the beginning: what is ready meanwhile has its turn later, like other channels.
-	for n := h.flight.len(); n > 0 && h.ended == nil; n-- {
-		t := *h.flight.at(0)
-		ready := t.state.Load() == taskDone // before settle: a message in the pool is not to be taken for one held back
-		h.settle()
-		if !ready {
-			break
-		}
-		h.finish(ctx, h.flight.pop())
+	// What is ready meanwhile has its turn later, like other channels.
+	if h.cfg.Unordered {
+		h.finishEnded(ctx)
+	} else {
+		h.finishInOrder(ctx)
 	}
 	if h.ended != nil {
 		return nil
@@ -227,10 +228,34 @@ func (h *Handler[In, M, R]) turn(ctx *pipeline.Context) error {
 	h.settle()
 	h.offer()
 	h.pauseOrResume(ctx)
-	if h.flight.len() == 0 {
+	if h.flight.n == 0 {
 		h.passOn(ctx)
 	}
 	return nil
+}
+
+// finishInOrder gives done the results that are ready, as far as those of the messages before are.
+func (h *Handler[In, M, R]) finishInOrder(ctx *pipeline.Context) {
+	for n := h.flight.n; n > 0 && h.ended == nil; n-- {
+		t := h.flight.first
+		ready := t.state.Load() == taskDone // before settle: a message in the pool is not to be taken for one held back
+		h.settle()
+		if !ready {
+			return
+		}
+		h.finish(ctx, t)
+	}
+}
+
+// finishEnded gives done the results that are ready.
+func (h *Handler[In, M, R]) finishEnded(ctx *pipeline.Context) {
+	t := h.done.take()
+	h.settle() // behind take, for the same reason
+	for t != nil && h.ended == nil {
+		next := t.under // finish may use t again
+		h.finish(ctx, t)
+		t = next
+	}
 }
 
 // settle notices that the message that waited for room has it.
@@ -238,31 +263,36 @@ func (h *Handler[In, M, R]) settle() {
 	if h.waits && h.link.granted.Load() {
 		h.link.granted.Store(false)
 		h.waits = false
-		h.held--
+		h.sent()
 	}
+}
+
+// sent notes that the pool has the first message that was held back.
+func (h *Handler[In, M, R]) sent() {
+	h.held--
+	h.firstHeld = h.firstHeld.next
 }
 
 // offer gives the pool what is held back, as far as there is room.
 func (h *Handler[In, M, R]) offer() {
-	for h.held > 0 && !h.waits && h.flight.len()-h.held < h.cfg.MaxInFlight {
-		t := *h.flight.at(h.flight.len() - h.held)
-		if !h.link.pool.offer(&h.link, t, t.bytes) {
+	for h.held > 0 && !h.waits && h.flight.n-h.held < h.cfg.MaxInFlight {
+		if !h.link.pool.offer(&h.link, h.firstHeld, h.firstHeld.bytes) {
 			h.waits = true
 			return
 		}
-		h.held--
+		h.sent()
 	}
 }
 
 // pauseOrResume brings reading in line with the levels.
 func (h *Handler[In, M, R]) pauseOrResume(ctx *pipeline.Context) {
 	switch {
-	case h.held > 0 || h.shutdown || h.flight.len() >= h.cfg.MaxInFlight:
+	case h.held > 0 || h.shutdown || h.flight.n >= h.cfg.MaxInFlight:
 		if !h.paused {
 			h.paused = true
 			ctx.Pause()
 		}
-	case h.paused && h.flight.len() <= h.cfg.MaxInFlight/2:
+	case h.paused && h.flight.n <= h.cfg.MaxInFlight/2:
 		h.paused = false
 		ctx.Resume()
 	}
@@ -296,29 +326,31 @@ func (h *Handler[In, M, R]) end(ctx *pipeline.Context, cause error) {
 			defer h.cancel(cause) // after done was told: a work that ends by it has no result of its own
 		}
 	}
-	for h.flight.len() > 0 {
-		t := h.flight.pop()
+	for h.flight.n > 0 {
+		t := h.flight.first
 		t.abandon(h.ended)
 		if t.state.Load() == taskDone {
 			h.finish(ctx, t)
 			continue
 		}
+		h.flight.remove(t)
 		var none R
-		h.done(ctx, none, h.ended) // its work runs: it belongs to that
+		h.tell(ctx, none, h.ended) // its work runs: it belongs to that
 	}
 }
 
-// finish gives done the result of t, whose work has ended, and keeps its memory for another message.
+// finish gives done the result of t, which is in flight and has ended, and keeps its memory for another message.
 func (h *Handler[In, M, R]) finish(ctx *pipeline.Context, t *task[M, R]) {
+	h.flight.remove(t)
 	r, err := t.out, t.err
 	if h.ended == nil && len(h.spare) < keptTasks { // else the pool may still hold it
 		t.clear()
 		h.spare = append(h.spare, t)
 	}
-	h.done(ctx, r, err)
+	h.tell(ctx, r, err)
 }
 
-func (h *Handler[In, M, R]) done(ctx *pipeline.Context, r R, err error) {
+func (h *Handler[In, M, R]) tell(ctx *pipeline.Context, r R, err error) {
 	if err := h.cfg.Done(ctx, r, err); err != nil {
 		ctx.FireError(err)
 	}
@@ -330,75 +362,9 @@ func (h *Handler[In, M, R]) newTask() *task[M, R] {
 		h.spare = h.spare[:n-1]
 		return t
 	}
-	return &task[M, R]{work: h.cfg.Work, link: &h.link}
-}
-
-// The states of a task.
-const (
-	taskWaits = iota // nobody has begun: whoever changes that owns it
-	taskRuns         // it belongs to a goroutine of the pool
-	taskDone         // it belongs to the loop again
-)
-
-// task is one message on its way. It belongs to the loop, to a goroutine of the pool and to the loop again.
-type task[M, R any] struct {
-	work  func(context.Context, M) (R, error)
-	link  *link
-	ctx   context.Context
-	in    M
-	bytes int
-	out   R
-	err   error
-	state atomic.Uint32
-}
-
-// begin makes the task belong to the caller. False: it was given up.
-func (t *task[M, R]) begin() bool { return t.state.CompareAndSwap(taskWaits, taskRuns) }
-
-// run calls the work and hands the task back to the loop. False: it did not return.
-func (t *task[M, R]) run() (ok bool) {
-	returned := false
-	defer func() {
-		if returned {
-			return
-		}
-		t.err = ErrGoexit
-		if v := recover(); v != nil {
-			t.err = &PanicError{Value: v, Stack: debug.Stack()}
-		}
-		t.finish()
-	}()
-	t.out, t.err = t.work(t.ctx, t.in)
-	returned = true
-	t.finish()
-	return true
-}
-
-// fail hands the task back to the loop without work.
-func (t *task[M, R]) fail(err error) {
-	t.err = err
-	t.finish()
-}
-
-func (t *task[M, R]) finish() {
-	l := t.link // afterwards t is the loop's
-	t.state.Store(taskDone)
-	l.signal.Raise()
-}
-
-// abandon ends a task that nobody has begun. Loop goroutine.
-func (t *task[M, R]) abandon(cause error) {
-	if t.begin() {
-		var none M
-		t.in, t.err = none, cause // the pool holds t until its turn comes
-		t.state.Store(taskDone)
+	t := &task[M, R]{work: h.cfg.Work, link: &h.link}
+	if h.cfg.Unordered {
+		t.ended = &h.done
 	}
-}
-
-// clear makes the task ready for another message.
-func (t *task[M, R]) clear() {
-	var in M
-	var out R
-	t.in, t.out, t.err, t.ctx = in, out, nil, nil
-	t.state.Store(taskWaits)
+	return t
 }

@@ -29,6 +29,29 @@ func TestResultsComeInTheOrderOfTheMessages(t *testing.T) {
 	assert.Equal(t, texts(1, 2, 3, 4), r.got)
 }
 
+func TestUnorderedASlowWorkHoldsNoFastOneUp(t *testing.T) {
+	g, r := newGates(), &results{}
+	pool := newPool(t, offload.PoolConfig{Workers: 4})
+	h, err := offload.New(pool, offload.Config[*number, *number, int]{
+		Detach: (*number).Detach, Work: g.work, Done: r.done, MaxInFlight: 4, Unordered: true,
+	})
+	require.NoError(t, err)
+	ch := pipelinetest.New(t, &source{}, h)
+	ch.WriteInbound(numbers(1, 6))
+	eventually(t, "four run", func() bool { return len(g.started()) == 4 })
+	for i, n := range []int{4, 2, 3, 6, 5} { // the fifth and the sixth are in when two have ended
+		g.let(n)
+		ch.RunUntil(func() bool { return len(r.got) == i+1 })
+	}
+	assert.Equal(t, texts(4, 2, 3, 6, 5), r.got)
+	ch.PeerClose()
+	ch.RunTasks()
+	assert.True(t, ch.Open(), "the end of the stream waits for the slow one")
+	g.let(1)
+	ch.RunUntil(ch.Closed)
+	assert.Equal(t, texts(4, 2, 3, 6, 5, 1), r.got)
+}
+
 func TestMessagesOfOtherTypesPass(t *testing.T) {
 	ch := pipelinetest.New(t, handler(t, newPool(t, offload.PoolConfig{}), newGates(), &results{}, 0))
 	ch.WriteInbound("bytes")
