@@ -2,6 +2,7 @@ package weir
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -10,7 +11,6 @@ import (
 
 	"github.com/weirnet/weir/internal/sys"
 	"github.com/weirnet/weir/loop"
-	"github.com/weirnet/weir/pipeline"
 	"github.com/weirnet/weir/transport"
 )
 
@@ -35,7 +35,11 @@ type engine struct {
 	workers []*worker
 	done    chan struct{} // closed when all loops are gone
 
-	err error // why a loop has failed; valid once done is closed
+	stopped chan struct{} // closed by stop
+
+	err error // why a loop has failed, or which is stuck; valid once done is closed
+
+	stopOnce sync.Once
 
 	drainOnce sync.Once
 	drained   atomic.Bool // the loops were stopped because no channel was left
@@ -51,7 +55,7 @@ func startEngine(cfg engineConfig) (*engine, error) {
 	if n == 0 {
 		n = defaultLoops()
 	}
-	e := &engine{done: make(chan struct{}), workers: make([]*worker, n)}
+	e := &engine{done: make(chan struct{}), stopped: make(chan struct{}), workers: make([]*worker, n)}
 	e.group, err = loop.NewGroup(n, func(i int) loop.Config {
 		w := &worker{engine: e, index: i}
 		e.workers[i] = w
@@ -60,7 +64,7 @@ func startEngine(cfg engineConfig) (*engine, error) {
 			Logger:        cfg.logger,
 			MaxTasks:      cfg.maxTasks,
 			WatchdogAfter: cfg.watchdogAfter,
-			Culprit:       pipeline.HandlerAt,
+			Culprit:       w.culprit,
 		}
 		if cfg.pin {
 			c.OnThreadStart = func() error { return sys.PinThread(i) }
@@ -86,9 +90,20 @@ func startEngine(cfg engineConfig) (*engine, error) {
 	return e, nil
 }
 
-// join waits until the loops are gone. Whoever has started the engine calls it, once, on a goroutine for that.
+// join waits until the loops are gone. Once they have been stopped it waits no longer than endTimeout for a handler
+// that does not return: its loop is left behind, and ends when the handler returns. Whoever has started the engine
+// calls it, once, on a goroutine for that.
 func (e *engine) join() {
-	e.err = e.group.Wait(context.Background())
+	running, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		<-e.stopped
+		cancel()
+	}()
+	if e.err = e.group.Wait(running); running.Err() != nil {
+		e.err = e.joinStopped()
+	}
+	e.stop() // all loops are gone already, or it was called
 	for _, w := range e.workers {
 		w.end()
 	}
@@ -102,8 +117,27 @@ func (e *engine) onThread() bool { return loop.OnThread() }
 // nextWorker returns the workers in turn, without those whose loop is gone as long as there are others.
 func (e *engine) nextWorker() *worker { return e.workers[e.group.Next().Index()] }
 
+// joinStopped is join once the loops have been told to stop.
+func (e *engine) joinStopped() error {
+	for {
+		bound, cancel := context.WithTimeout(context.Background(), endTimeout)
+		err := e.group.Wait(bound)
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) {
+			return err
+		}
+		if err := e.stuck(); err != nil {
+			go func() { _ = e.group.Wait(context.Background()) }() // ends with the handler
+			return err
+		}
+	}
+}
+
 // stop aborts everything. It does not wait.
-func (e *engine) stop() { e.group.Stop() }
+func (e *engine) stop() {
+	e.stopOnce.Do(func() { close(e.stopped) })
+	e.group.Stop()
+}
 
 // drain begins, once, to close everything in an orderly way and then stops the loops. It does not wait.
 func (e *engine) drain() {
@@ -145,7 +179,10 @@ func (e *engine) shutdown(ctx context.Context) error {
 	case <-ctx.Done():
 		e.stop()
 		<-e.done
-		if !e.drained.Load() {
+		switch {
+		case errors.Is(e.err, loop.ErrStuck):
+			return fmt.Errorf("weir: shutdown: %w: %w", ctx.Err(), e.err)
+		case !e.drained.Load():
 			return ctx.Err()
 		}
 	}

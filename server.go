@@ -111,7 +111,7 @@ func (s *Server) Serve(l net.Listener) error {
 }
 
 // Wait waits until the server has stopped: ErrServerClosed after Shutdown or Close, else the error of the loop that
-// failed.
+// failed or is stuck.
 func (s *Server) Wait() error {
 	s.mu.Lock()
 	e, done := s.engine, s.doneLocked()
@@ -138,6 +138,10 @@ func (s *Server) Wait() error {
 // others and with Close: each returns once the loops have ended. A second Shutdown, or one before the server was
 // started, returns nil. In a handler, call it on a new goroutine.
 //
+// A handler that does not return holds its own loop only. Two seconds after the loops were told to stop, Shutdown,
+// Close and Wait return all the same. Their error wraps loop.ErrStuck and names the loop, the handler and the
+// channel; that loop is left behind and ends when the handler returns.
+//
 // A connection that the kernel completes at the very moment the listener is closed is reset; there is no way to
 // refuse connections and keep accepting them. (Linux can hand them to another process that listens on the port:
 // net.ipv4.tcp_migrate_req.)
@@ -150,7 +154,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 }
 
 // Close stops the server at once: connections are reset, what is queued is lost. It returns when the loops have ended,
-// with the error of a loop that had failed.
+// with the error of a loop that had failed or, as Shutdown does, of one that is stuck.
 func (s *Server) Close() error {
 	e, err := s.end("close")
 	if e == nil || err != nil {

@@ -45,8 +45,8 @@ type Set struct {
 	// Slow, when set, is called for each message that a member misses because it has fallen behind. It runs on the
 	// member's loop, with the Context that was added, and may close it.
 	Slow func(ctx *pipeline.Context)
-	// MaxQueuedBytes is how much memory broadcasts may hold that wait for loops, counted as for MaxBehindBytes, each until
-	// the last loop has it; more are refused. Zero means 16 MiB.
+	// MaxQueuedBytes is how much memory broadcasts may hold that wait for loops, counted as for MaxBehindBytes, each
+	// until the last loop has it; more are refused. Zero means 16 MiB.
 	MaxQueuedBytes int
 
 	queued atomic.Int64
@@ -120,8 +120,8 @@ func (s *Set) Missed() uint64 { return s.missed.Load() }
 // Queued is what the broadcasts that wait for loops now count for MaxQueuedBytes. Any goroutine.
 func (s *Set) Queued() int { return int(s.queued.Load()) }
 
-// Kept is what the broadcasts that the loops keep now for members that are behind count for MaxBehindBytes, together. Any
-// goroutine.
+// Kept is what the broadcasts that the loops keep now for members that are behind count for MaxBehindBytes, together.
+// Any goroutine.
 func (s *Set) Kept() int {
 	n := 0
 	for _, p := range s.allShards() {

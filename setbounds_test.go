@@ -93,8 +93,8 @@ func TestTheBoundsOfASetHoldForMemory(t *testing.T) {
 	}
 }
 
-// However the members, the broadcasters and the server end: what was counted is given back, and who broadcasts then is told
-// that it is over.
+// However the members, the broadcasters and the server end: what was counted is given back, and who broadcasts then
+// is told that it is over.
 func TestASetOwesNothingWhateverEnds(t *testing.T) {
 	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
 		rounds := 12

@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/weirnet/weir/loop"
 	"github.com/weirnet/weir/transport"
 )
+
+// stuckLook is how often Stats looks whether the loop that it waits for is stuck.
+const stuckLook = 20 * time.Millisecond
 
 // Stats are what a Server, or a Dialer with loops of its own, has counted.
 type Stats struct {
@@ -21,16 +25,20 @@ type Stats struct {
 // LoopStats are one loop's part of Stats.
 type LoopStats struct {
 	Transport    Kind // which one it is: never Auto
+	Stuck        bool // a handler keeps it: the log of the watchdog says which
 	Accepted     uint64
 	Dialed       uint64
 	AcceptErrors uint64
 	Open         int
 	Loop         loop.Stats
-	Kernel       transport.Stats // zero once the loop is gone
+	Kernel       transport.Stats // zero once the loop is gone, as Loop is zero while it is stuck
 }
 
-// Stats returns the counters, each loop's as of one moment. It waits for every loop's next turn, at most until ctx is
-// done, which is its only error beside pipeline.ErrWouldDeadlock. Before the server has started it returns zero.
+// Stats returns the counters, each loop's as of one moment. It waits for the next turn of every loop, at most until
+// ctx is done, and not for one that the watchdog has found stuck: that one is marked, and what only its own goroutine
+// knows is zero. When ctx is done before, the loops that have not replied are marked as stuck ones are, and its error
+// comes with the counters. Before the server has started they are zero. On a loop's thread:
+// pipeline.ErrWouldDeadlock.
 func (s *Server) Stats(ctx context.Context) (Stats, error) {
 	s.mu.Lock()
 	e := s.engine
@@ -45,39 +53,98 @@ func (e *engine) stats(ctx context.Context) (Stats, error) {
 	if e.onThread() {
 		return Stats{}, errOnLoop("stats", "call it on another goroutine")
 	}
-	all := Stats{Loops: make([]LoopStats, len(e.workers))}
+	replies := make([]*reply, len(e.workers))
 	for i, w := range e.workers {
-		st := LoopStats{
-			Transport: w.kind, Accepted: w.accepted.Load(), Dialed: w.dialed.Load(),
-			AcceptErrors: w.acceptErrors.Load(), Open: int(w.openAccepted.Load() + w.openDialed.Load()),
-		}
-		if err := w.stats(ctx, &st); err != nil {
-			return Stats{}, fmt.Errorf("weir: stats of loop %d: %w", i, err)
+		replies[i] = w.askStats()
+	}
+	all := Stats{Loops: make([]LoopStats, len(e.workers))}
+	var late error
+	for i, w := range e.workers {
+		st := &all.Loops[i]
+		if err := w.stats(ctx, replies[i], st); err != nil && late == nil {
+			late = fmt.Errorf("weir: stats of loop %d: %w", i, err)
 		}
 		all.Accepted += st.Accepted
 		all.Dialed += st.Dialed
 		all.AcceptErrors += st.AcceptErrors
 		all.Open += st.Open
-		all.Loops[i] = st
 	}
-	return all, nil
+	return all, late
 }
 
-// stats adds what only the loop knows.
-func (w *worker) stats(ctx context.Context, st *LoopStats) error {
-	got := make(chan LoopStats, 1) // a call that ctx ended may still run: it must not touch st
-	err := w.call(ctx, func() error {
-		got <- LoopStats{Loop: w.loop.Stats(), Kernel: w.loop.Transport().Stats()}
-		return nil
-	})
+// reply is what a loop tells of itself.
+type reply struct {
+	ready  chan struct{} // closed when it is there
+	loop   loop.Stats
+	kernel transport.Stats
+}
+
+// askStats asks the loop for a reply. There is one question at a time, however often a loop that is stuck is asked.
+func (w *worker) askStats() *reply {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.asked == nil {
+		w.asked = &reply{ready: make(chan struct{})}
+		w.queue = append(w.queue, w.replyStats)
+		w.loop.Post(&w.node)
+	}
+	return w.asked
+}
+
+func (w *worker) replyStats() {
+	w.mu.Lock()
+	r := w.asked
+	w.asked = nil
+	w.mu.Unlock()
+	r.loop, r.kernel = w.loop.Stats(), w.loop.Transport().Stats()
+	close(r.ready)
+}
+
+// stats fills st when the loop has replied, and with what there is without its reply when it does not.
+func (w *worker) stats(ctx context.Context, r *reply, st *LoopStats) error {
+	err := w.await(ctx, r)
+	*st = LoopStats{
+		Transport: w.kind, Accepted: w.accepted.Load(), Dialed: w.dialed.Load(),
+		AcceptErrors: w.acceptErrors.Load(), Open: int(w.openAccepted.Load() + w.openDialed.Load()),
+	}
 	switch {
 	case err == nil:
-		fromLoop := <-got
-		st.Loop, st.Kernel = fromLoop.Loop, fromLoop.Kernel
+		st.Loop, st.Kernel = r.loop, r.kernel
 	case errors.Is(err, loop.ErrStopped): // its counters stand still and are anybody's
-		st.Loop = w.loop.Stats()
+		st.Loop, err = w.loop.Stats(), nil
 	default:
-		return err
+		st.Stuck = true
+		if errors.Is(err, loop.ErrStuck) {
+			err = nil
+		}
 	}
-	return nil
+	return err
+}
+
+// await waits for the reply: nil, loop.ErrStopped, loop.ErrStuck, or the error of ctx.
+func (w *worker) await(ctx context.Context, r *reply) error {
+	look := time.NewTicker(stuckLook)
+	defer look.Stop()
+	for {
+		select {
+		case <-r.ready:
+			return nil
+		default:
+		}
+		select {
+		case <-w.loop.Done():
+			return loop.ErrStopped
+		default:
+		}
+		if w.loop.Stuck() {
+			return loop.ErrStuck
+		}
+		select {
+		case <-r.ready:
+		case <-w.loop.Done():
+		case <-look.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }

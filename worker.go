@@ -37,13 +37,16 @@ type worker struct {
 	queue []func() // guarded by mu
 	ends  []func() // guarded by mu: what end calls
 	ended bool     // guarded by mu
+	asked *reply   // guarded by mu: nil when the loop has replied
 
 	// Loop goroutine only.
 	reg       loop.Registration
 	gone      bool // the loop is going away
 	listeners []*channel.Listener
-	channels  [2]channel.List // by origin
 	drain     drain
+
+	listing  sync.Mutex      // held by the loop while it changes channels, and by others who look
+	channels [2]channel.List // by origin
 }
 
 var _ loop.Completer = (*worker)(nil)
@@ -111,6 +114,7 @@ func (w *worker) call(ctx context.Context, fn func() error) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-w.loop.Done():
+	case <-w.engine.done: // the loop is stuck and left
 	}
 	select {
 	case err := <-result: // it was the last thing that the loop did
@@ -175,7 +179,9 @@ const (
 
 // added keeps account of a new channel.
 func (w *worker) added(c *channel.Channel, from origin) {
+	w.listing.Lock()
 	w.channels[from].Add(c)
+	w.listing.Unlock()
 	if from == fromAccept {
 		w.accepted.Add(1)
 		w.openAccepted.Add(1)
@@ -187,7 +193,9 @@ func (w *worker) added(c *channel.Channel, from origin) {
 
 // removed is the end of what added began.
 func (w *worker) removed(c *channel.Channel, from origin) {
+	w.listing.Lock()
 	w.channels[from].Remove(c)
+	w.listing.Unlock()
 	if from == fromAccept {
 		w.openAccepted.Add(-1)
 	} else {
