@@ -85,16 +85,42 @@ func (d *Dialer) Dial(
 		ctx, cancel = context.WithTimeout(ctx, d.Timeout)
 		defer cancel()
 	}
-	addresses, err := d.resolve(ctx, network, address)
+	until := ending{dialer: d, ended: ended, engine: e}
+	addresses, err := d.resolve(ctx, until, network, address)
 	if err != nil {
 		return nil, fmt.Errorf("weir: dial %s %s: %w", network, address, err)
 	}
 	attempts := newHappyEyeballs(e.nextWorker(), d, network, addresses, init)
-	ref, err := attempts.run(ctx, ended)
+	ref, err := attempts.run(ctx, until)
 	if err != nil {
 		return nil, fmt.Errorf("weir: dial %s %s: %w", network, address, err)
 	}
 	return ref, nil
+}
+
+// ending is what ends a Dial beside its context.
+type ending struct {
+	dialer *Dialer
+	ended  <-chan struct{} // by Close or Shutdown of the Dialer
+	engine *engine         // by the end of the loops
+}
+
+// stopped is why the loops are gone.
+func (u ending) stopped() error {
+	if u.dialer.Server != nil {
+		return ErrServerClosed
+	}
+	return ErrDialerClosed
+}
+
+// why is what has ended the Dial, when the loops have stopped: the Dialer, too, or only they.
+func (u ending) why() error {
+	select {
+	case <-u.ended:
+		return ErrDialerClosed
+	default:
+		return u.stopped()
+	}
 }
 
 // Shutdown ends a Dialer with loops of its own as Server.Shutdown ends a server. Where the loops are a server's it
@@ -107,7 +133,8 @@ func (d *Dialer) Shutdown(ctx context.Context) error {
 	return e.shutdown(ctx)
 }
 
-// Close resets the channels of a Dialer with loops of its own and ends the loops. Where the loops are a server's it
+// Close resets the channels of a Dialer with loops of its own and ends the loops, as Server.Close does. Dials under way
+// return ErrDialerClosed, also while they wait for a resolver. Where the loops are a server's it
 // only makes further Dials return ErrDialerClosed.
 func (d *Dialer) Close() error {
 	e, err := d.end("close")

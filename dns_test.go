@@ -73,6 +73,57 @@ func reply(query []byte, ips []string) []byte {
 	return b
 }
 
+// silentResolver asks a name server that does not reply, and tells when it does.
+func silentResolver() (r *net.Resolver, asked chan struct{}) {
+	asked = make(chan struct{}, 10)
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		asked <- struct{}{}
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}}, asked
+}
+
+func TestADialThatResolvesEndsWithItsDialerAndItsServer(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		end  func(d *weir.Dialer, srv *weir.Server) error
+		want error
+	}{
+		{"Dialer.Close", func(d *weir.Dialer, _ *weir.Server) error { return d.Close() }, weir.ErrDialerClosed},
+		{"Dialer.Shutdown", func(d *weir.Dialer, _ *weir.Server) error {
+			return d.Shutdown(context.Background())
+		}, weir.ErrDialerClosed},
+		{"Close of a Dialer on a server", func(d *weir.Dialer, srv *weir.Server) error {
+			return errors.Join(d.Close(), srv.Close())
+		}, weir.ErrDialerClosed},
+		{"Server.Close", func(_ *weir.Dialer, srv *weir.Server) error { return srv.Close() }, weir.ErrServerClosed},
+		{"Server.Shutdown", func(_ *weir.Dialer, srv *weir.Server) error {
+			return srv.Shutdown(context.Background())
+		}, weir.ErrServerClosed},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			d, srv := &weir.Dialer{}, &weir.Server{Init: initEcho, Loops: 1, Logger: quiet()}
+			if strings.Contains(strings.ToLower(tc.name), "server") {
+				d.Server = srv
+			}
+			var asked chan struct{}
+			d.Resolver, asked = silentResolver()
+			require.NoError(t, ready(d))
+			dialed := make(chan error, 1)
+			go func() {
+				_, err := d.Dial(context.Background(), "tcp", "silent.test:1", nil)
+				dialed <- err
+			}()
+			receive(t, asked, "a question")
+			require.NoError(t, tc.end(d, srv))
+			err := receive(t, dialed, "Dial's result")
+			require.ErrorIs(t, err, tc.want)
+			require.ErrorContains(t, err, "look up silent.test")
+			require.NoError(t, srv.Close())
+		})
+	}
+}
+
 // loopbacks are addresses of this host.
 func loopbacks() []string { return []string{"127.0.0.2", "127.0.0.3", "127.0.0.4"} }
 

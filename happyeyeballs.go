@@ -45,7 +45,7 @@ func newHappyEyeballs(
 }
 
 // run starts the attempts and waits for the first success. Caller's goroutine.
-func (h *happyEyeballs) run(ctx context.Context, ended <-chan struct{}) (pipeline.Ref, error) {
+func (h *happyEyeballs) run(ctx context.Context, until ending) (pipeline.Ref, error) {
 	delay := h.dialer.FallbackDelay
 	if delay == 0 {
 		delay = DefaultFallbackDelay
@@ -88,9 +88,11 @@ func (h *happyEyeballs) run(ctx context.Context, ended <-chan struct{}) (pipelin
 			timeout, stop = start()
 		case <-ctx.Done():
 			return h.giveUp(ctx.Err())
-		case <-ended:
+		case <-until.ended:
 			return h.giveUp(ErrDialerClosed)
 		case <-h.worker.loop.Done():
+			return h.giveUp(h.stopped())
+		case <-until.engine.done: // the loop is stuck and left
 			return h.giveUp(h.stopped())
 		}
 	}
@@ -121,12 +123,7 @@ func (h *happyEyeballs) giveUp(why error) (pipeline.Ref, error) {
 }
 
 // stopped is why the loops are gone.
-func (h *happyEyeballs) stopped() error {
-	if h.dialer.Server != nil {
-		return ErrServerClosed
-	}
-	return ErrDialerClosed
-}
+func (h *happyEyeballs) stopped() error { return ending{dialer: h.dialer}.stopped() }
 
 // attempt tries one address. Loop goroutine.
 func (h *happyEyeballs) attempt(address string) {

@@ -9,7 +9,7 @@ import (
 )
 
 // resolve returns the literal addresses that a name stands for, in the order in which to try them. Caller's goroutine.
-func (d *Dialer) resolve(ctx context.Context, network, address string) ([]string, error) {
+func (d *Dialer) resolve(ctx context.Context, until ending, network, address string) ([]string, error) {
 	family := "ip"
 	switch network {
 	case "unix":
@@ -41,8 +41,13 @@ func (d *Dialer) resolve(ctx context.Context, network, address string) ([]string
 	if _, err := netip.ParseAddr(host); err == nil {
 		return []string{net.JoinHostPort(host, strconv.Itoa(port))}, nil
 	}
+	ctx, cancel := until.context(ctx)
+	defer cancel(nil)
 	ips, err := resolver.LookupNetIP(ctx, family, host)
 	if err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			err = fmt.Errorf("look up %s: %w", host, cause)
+		}
 		return nil, err
 	}
 	if len(ips) == 0 {
@@ -53,6 +58,22 @@ func (d *Dialer) resolve(ctx context.Context, network, address string) ([]string
 		addresses = append(addresses, net.JoinHostPort(ip.String(), strconv.Itoa(port)))
 	}
 	return addresses, nil
+}
+
+// context returns a context that ends with ctx, or with what ends the Dial beside it, which is then its cause. cancel must be
+// called.
+func (u ending) context(ctx context.Context) (_ context.Context, cancel context.CancelCauseFunc) {
+	ctx, cancel = context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-u.ended:
+			cancel(ErrDialerClosed)
+		case <-u.engine.stopped:
+			cancel(u.why())
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
 }
 
 // alternate lets the families take turns, beginning with the resolver's first choice (RFC 8305, 4): when one family
