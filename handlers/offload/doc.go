@@ -25,6 +25,14 @@
 // has waited longest first. A decoder that asks ctx.Reading before each message emits none while reading is paused.
 // What another one emits is kept, in order, and bounded by nothing but what one read may hold.
 //
+// # Goroutines
+//
+// Package ants keeps the goroutines: it starts them, uses them again for a second with the stacks that they have grown,
+// and lets them go. (A work that needs 12 KiB of stack costs 1.5 µs that way and 5 µs on a goroutine of its own, without
+// the work.) How many there are is the Pool's own count. A bounded pool of ants blocks or refuses whoever submits while
+// a worker is on its way back to it: the first would stop a loop, the second lose a message. And what is counted in
+// bytes and handed out in turns, channel by channel, it does not know.
+//
 // # The end
 //
 // done is called exactly once for each message, whatever happens, as long as it does not panic itself. What was read
