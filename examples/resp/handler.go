@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/weirnet/weir/examples/resp/internal/command"
+	"github.com/weirnet/weir/handlers/codec"
 	"github.com/weirnet/weir/handlers/codec/resp"
 	"github.com/weirnet/weir/pipeline"
 )
@@ -69,6 +70,9 @@ func (h *handler) ChannelWritabilityChanged(ctx *pipeline.Context) error {
 
 // ErrorCaught tells a client what is wrong with its bytes, as Redis does, and closes.
 func (h *handler) ErrorCaught(ctx *pipeline.Context, err error) error {
+	if errors.Is(err, codec.ErrTruncated) {
+		return nil // a client that has gone inside a request; the replies to those before are on their way
+	}
 	var wrong *resp.ProtocolError
 	if !errors.As(err, &wrong) {
 		return err

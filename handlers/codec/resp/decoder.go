@@ -1,6 +1,8 @@
 package resp
 
 import (
+	"fmt"
+
 	"github.com/weirnet/weir/buffer"
 	"github.com/weirnet/weir/handlers/codec"
 	"github.com/weirnet/weir/pipeline"
@@ -11,8 +13,9 @@ const pullBytes = 512
 
 // CommandDecoder is the handler that makes requests of received bytes: it hands on a *Command for each, the same one
 // every time, which is valid until the next handler returns. Empty requests are passed over. While reading is paused it
-// holds back what it has; what is behind a protocol error, which it returns once, is ignored. It belongs to its
-// channel's loop and stands in one pipeline.
+// holds back what it has; what is behind a protocol error, which it returns once, is ignored. A stream that ends in the
+// middle of a request is reported as codec.ErrTruncated, before ChannelReadClosed goes on. It belongs to its channel's
+// loop and stands in one pipeline, once: another gets codec.ErrReused.
 type CommandDecoder struct{ decoder[*Command] }
 
 // NewCommandDecoder returns a handler with the limits of cfg.
@@ -37,10 +40,12 @@ func NewValueDecoder(cfg Config) (*ValueDecoder, error) {
 }
 
 var (
-	_ pipeline.ReadHandler    = (*CommandDecoder)(nil)
-	_ pipeline.ResumeHandler  = (*CommandDecoder)(nil)
-	_ pipeline.RemovedHandler = (*CommandDecoder)(nil)
-	_ pipeline.ReadHandler    = (*ValueDecoder)(nil)
+	_ pipeline.AddedHandler      = (*CommandDecoder)(nil)
+	_ pipeline.ReadHandler       = (*CommandDecoder)(nil)
+	_ pipeline.ResumeHandler     = (*CommandDecoder)(nil)
+	_ pipeline.ReadClosedHandler = (*CommandDecoder)(nil)
+	_ pipeline.RemovedHandler    = (*CommandDecoder)(nil)
+	_ pipeline.ReadHandler       = (*ValueDecoder)(nil)
 )
 
 // parser is what a decoder needs besides.
@@ -74,8 +79,19 @@ type decoder[M any] struct {
 	view    buffer.Buf  // scratch
 	late    *buffer.Buf // owned: received while a handler behind this one ran; it comes behind cur
 	busy    bool
+	added   bool
 	removed bool
 	failed  bool
+	eof     bool // the peer has finished sending, and nobody behind has been told
+}
+
+// HandlerAdded refuses a second place: the decoder remembers the bytes of the first.
+func (d *decoder[M]) HandlerAdded(ctx *pipeline.Context) error {
+	if d.added {
+		return fmt.Errorf("resp: add %q: %w", ctx.Name(), codec.ErrReused)
+	}
+	d.added = true
+	return nil
 }
 
 // ChannelRead borrows msg until return.
@@ -96,7 +112,20 @@ func (d *decoder[M]) ChannelRead(ctx *pipeline.Context, msg any) error {
 
 // ChannelResume goes on with what was held back.
 func (d *decoder[M]) ChannelResume(ctx *pipeline.Context) error {
-	if d.rest == nil || d.busy {
+	if d.rest == nil && !d.eof || d.busy {
+		return nil
+	}
+	return d.decode(ctx, nil)
+}
+
+// ChannelReadClosed reports what the stream ends in the middle of, and passes the event on behind everything before.
+func (d *decoder[M]) ChannelReadClosed(ctx *pipeline.Context) error {
+	if d.failed {
+		ctx.FireReadClosed()
+		return nil
+	}
+	d.eof = true
+	if d.busy {
 		return nil
 	}
 	return d.decode(ctx, nil)
@@ -114,6 +143,10 @@ func (d *decoder[M]) HandlerRemoved(ctx *pipeline.Context) error {
 	d.cur, d.pulled, d.late = nil, 0, release(d.late)
 	if !d.inRest {
 		d.rest = release(d.rest)
+	}
+	if d.eof && ctx.Open() && !d.failed {
+		d.eof = false
+		ctx.FireReadClosed()
 	}
 	return nil
 }
@@ -140,9 +173,12 @@ func (d *decoder[M]) decode(ctx *pipeline.Context, b *buffer.Buf) error {
 		d.cur, d.late = nil, nil
 		err = d.messages(ctx)
 	}
+	if d.eof && !d.removed && ctx.Open() && (err != nil || !d.failed && ctx.Reading()) {
+		err = d.end(ctx, err)
+	}
 	d.busy, d.cur = false, nil
 	d.parser.trim()
-	if err != nil || d.removed || !ctx.Open() {
+	if err != nil || d.failed || d.removed || !ctx.Open() {
 		d.failed = d.failed || err != nil
 		d.rest, d.late = release(d.rest), release(d.late)
 	}
@@ -196,6 +232,21 @@ func (d *decoder[M]) messagesInRest(ctx *pipeline.Context) error {
 		if !d.parser.empty(m) {
 			d.fire(ctx, m)
 		}
+	}
+	return nil
+}
+
+// end passes on the end of the stream. What is left in rest is the beginning of a message.
+func (d *decoder[M]) end(ctx *pipeline.Context, err error) error {
+	d.eof, d.failed = false, true
+	if err == nil && d.rest != nil {
+		err = fmt.Errorf("%w: after %d bytes of it", codec.ErrTruncated, d.rest.Len())
+	}
+	if err != nil {
+		ctx.FireError(err)
+	}
+	if ctx.Open() {
+		ctx.FireReadClosed()
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirnet/weir/buffer"
+	"github.com/weirnet/weir/handlers/codec"
 	"github.com/weirnet/weir/internal/invariants"
 	"github.com/weirnet/weir/pipeline"
 	"github.com/weirnet/weir/pipeline/pipelinetest"
@@ -45,6 +46,12 @@ func (c *collector) ChannelRead(ctx *pipeline.Context, msg any) error {
 
 func (c *collector) ErrorCaught(_ *pipeline.Context, err error) error {
 	c.errors = append(c.errors, err)
+	return nil
+}
+
+func (c *collector) ChannelReadClosed(ctx *pipeline.Context) error {
+	c.got = append(c.got, "end")
+	ctx.FireReadClosed()
 	return nil
 }
 
@@ -350,4 +357,74 @@ func bytesChunks(b []byte, n int) func(func([]byte) bool) {
 			b = b[k:]
 		}
 	}
+}
+
+func TestAStreamThatEndsInsideAMessageIsTold(t *testing.T) {
+	for _, in := range []string{"$5\r\nhel", "*2\r\n:1\r\n", "+O", "$-", "$5\r\nhello\r"} {
+		c := &collector{}
+		d, err := NewValueDecoder(Config{})
+		require.NoError(t, err)
+		ch := pipelinetest.New(t, d, c)
+		ch.WriteInbound(":1\r\n" + in)
+		ch.PeerClose()
+		assert.Equal(t, []string{"integer:", "end"}, c.got, in)
+		require.Len(t, c.errors, 1, in)
+		require.ErrorIs(t, c.errors[0], codec.ErrTruncated, in)
+		assert.Contains(t, c.errors[0].Error(), fmt.Sprintf("after %d bytes", len(in)))
+	}
+	ch, c, _ := commandChannel(t, Config{})
+	ch.WriteInbound(wire("GET", "k") + "*1\r\n$4")
+	ch.PeerClose()
+	assert.Equal(t, []string{"GET k", "end"}, c.got)
+	require.Len(t, c.errors, 1)
+	assert.ErrorIs(t, c.errors[0], codec.ErrTruncated)
+
+	ch, c, _ = commandChannel(t, Config{})
+	ch.WriteInbound(wire("GET", "k"))
+	ch.PeerClose()
+	assert.Equal(t, []string{"GET k", "end"}, c.got)
+	assert.Empty(t, c.errors, "between two messages is where streams end")
+}
+
+func TestTheEndOfTheStreamWaitsForWhatAPauseHoldsBack(t *testing.T) {
+	for _, last := range []string{"PING\r\n", "*x\r\n", ""} {
+		ch, c, d := commandChannel(t, Config{})
+		c.then = func(ctx *pipeline.Context, name string) { ctx.Pause() }
+		ch.WriteInbound(wire("GET", "k") + wire("GET", "l") + last)
+		// A handler before may pass the end on although reading is paused.
+		ch.Do(func() { assert.NoError(t, d.ChannelReadClosed(ch.Context("resp"))) })
+		assert.Equal(t, []string{"GET k"}, c.take())
+		ch.Do(ch.Context("app").Resume)
+		assert.Equal(t, []string{"GET l"}, c.take())
+		c.then = nil
+		ch.Do(ch.Context("app").Resume)
+		want := []string{"PING", "end"}
+		if last != "PING\r\n" {
+			want = []string{"end"}
+		}
+		assert.Equal(t, want, c.take())
+		assert.Equal(t, last == "*x\r\n", len(c.errors) == 1 && errors.Is(c.errors[0], ErrProtocol))
+	}
+}
+
+func TestADecoderThatIsTakenOutAtTheEndLeavesItToItsSuccessor(t *testing.T) {
+	ch, c, d := commandChannel(t, Config{})
+	c.then = func(ctx *pipeline.Context, name string) { ctx.Pause() }
+	ch.WriteInbound(wire("GET", "k") + "rest")
+	ch.Do(func() { assert.NoError(t, d.ChannelReadClosed(ch.Context("resp"))) })
+	c.then = nil
+	ch.Do(func() {
+		_, err := ch.Pipeline().Remove("resp")
+		assert.NoError(t, err)
+	})
+	assert.Equal(t, []string{"GET k", "bytes:rest", "end"}, c.got)
+	assert.Empty(t, c.errors)
+}
+
+func TestADecoderIsForOneChannel(t *testing.T) {
+	d := newCommandDecoder(t, Config{})
+	pipelinetest.New(t, d)
+	ch := pipelinetest.New(t)
+	ch.Do(func() { assert.ErrorIs(t, ch.Pipeline().AddLast("again", d), codec.ErrReused) })
+	assert.ErrorIs(t, ch.TakeError(), codec.ErrReused)
 }
