@@ -173,6 +173,7 @@ type Channel struct {
 	post  *poster // made by the first Ref
 
 	remote netip.AddrPort
+	unix   bool // the peer is a Unix socket
 }
 
 // rare is what few channels need.
@@ -193,8 +194,8 @@ func (e *opError) Error() string { return "channel: " + e.op + ": " + e.err.Erro
 func (e *opError) Unwrap() error { return e.err }
 
 // newChannel makes a channel of a connected socket; start starts it.
-func newChannel(l *loop.Loop, h transport.Handle, remote netip.AddrPort, cfg *settings) (*Channel, error) {
-	c := &Channel{loop: l, cfg: cfg, hnd: h, remote: remote}
+func newChannel(l *loop.Loop, cp *transport.Completion, cfg *settings) (*Channel, error) {
+	c := &Channel{loop: l, cfg: cfg, hnd: cp.Handle, remote: cp.Addr, unix: cp.Unix}
 	reg, err := l.Register(completer{c})
 	if err != nil {
 		return nil, fmt.Errorf("channel: register: %w", err)
@@ -282,15 +283,25 @@ func (c *Channel) LocalAddr() net.Addr {
 	return c.loop.Transport().LocalAddr(c.hnd)
 }
 
-// RemoteAddr is the peer's address, also after close: *net.TCPAddr, or an empty *net.UnixAddr.
+// RemoteAddr is the peer's address, also after close: *net.TCPAddr, or an empty *net.UnixAddr. When the system does not
+// say who the peer is, it is neither, and its network is "unknown".
 func (c *Channel) RemoteAddr() net.Addr {
-	if !c.remote.IsValid() {
+	switch {
+	case c.remote.IsValid():
+		return net.TCPAddrFromAddrPort(c.remote)
+	case c.unix:
 		return &net.UnixAddr{Net: "unix"}
 	}
-	return net.TCPAddrFromAddrPort(c.remote)
+	return unknownAddr{}
 }
 
-// RemoteAddrPort is the peer's address, also after close; the zero AddrPort for Unix sockets.
+// unknownAddr is the address of a peer of which the system does not say who it is.
+type unknownAddr struct{}
+
+func (unknownAddr) Network() string { return "unknown" }
+func (unknownAddr) String() string  { return "unknown" }
+
+// RemoteAddrPort is the peer's address, also after close; the zero AddrPort for Unix sockets, and when it is not known.
 func (c *Channel) RemoteAddrPort() netip.AddrPort { return c.remote }
 
 // Control runs fn with the socket's descriptor, which is valid until fn returns.

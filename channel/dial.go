@@ -70,7 +70,7 @@ func (d *dial) Complete(cp *transport.Completion) {
 		d.tell(nil, fmt.Errorf("channel: dial %s %s: %w", d.dc.Network, d.dc.Address, cp.Err))
 		return
 	}
-	c, err := newChannel(d.loop, cp.Handle, cp.Addr, d.cfg)
+	c, err := newChannel(d.loop, cp, d.cfg)
 	if err != nil {
 		d.closeStray(cp.Handle)
 		d.tell(nil, err)

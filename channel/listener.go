@@ -167,7 +167,7 @@ func (ln *Listener) take(cp *transport.Completion) {
 		ln.refuse(cp.Handle)
 		return
 	}
-	c, err := newChannel(ln.loop, cp.Handle, cp.Addr, ln.chn)
+	c, err := newChannel(ln.loop, cp, ln.chn)
 	if err != nil {
 		ln.refuse(cp.Handle)
 		if ln.cfg.Error != nil {

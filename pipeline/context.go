@@ -138,10 +138,11 @@ func (c *Context) ID() uint64 { return c.p.ch.ID() }
 // LocalAddr is the channel's own address.
 func (c *Context) LocalAddr() net.Addr { return c.p.ch.LocalAddr() }
 
-// RemoteAddr is the peer's address.
+// RemoteAddr is the peer's address: *net.TCPAddr, *net.UnixAddr, or neither when it is not known who the peer is. Trust
+// no such peer.
 func (c *Context) RemoteAddr() net.Addr { return c.p.ch.RemoteAddr() }
 
-// RemoteAddrPort is the peer's address without an allocation; zero for Unix sockets.
+// RemoteAddrPort is the peer's address without an allocation; zero for Unix sockets, and when it is not known.
 func (c *Context) RemoteAddrPort() netip.AddrPort { return c.p.ch.RemoteAddrPort() }
 
 // Control runs fn with the socket's descriptor, where there is one.

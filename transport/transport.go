@@ -140,12 +140,15 @@ type FileRange struct {
 // Completion reports progress or the end of an operation.
 type Completion struct {
 	Token  Token
-	Handle Handle         // Accept, Connect: the new socket
-	Buf    *buffer.Buf    // Recv: owned by whoever called Wait
-	Err    error          // nil, io.EOF, a sentinel of this package or a syscall.Errno
-	N      int            // bytes
-	Addr   netip.AddrPort // Accept: the peer's address; zero for Unix sockets
-	More   bool           // the operation goes on
+	Handle Handle      // Accept, Connect: the new socket
+	Buf    *buffer.Buf // Recv: owned by whoever called Wait
+	Err    error       // nil, io.EOF, a sentinel of this package or a syscall.Errno
+	N      int         // bytes
+	More   bool        // the operation goes on
+	// Accept, Connect: the peer's address, also of one that has reset the connection meanwhile. Unix says that the peer is
+	// a Unix socket, which has no Addr. Neither: it is not known who the peer is, and nobody may be trusted for it.
+	Addr netip.AddrPort
+	Unix bool
 }
 
 // Token names an operation: the slot and the generation of whoever gets the completion, and a small number of their

@@ -12,6 +12,7 @@ package ipfilter
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"sync/atomic"
 
@@ -166,13 +167,20 @@ func (f *Filter) ChannelInactive(ctx *pipeline.Context) error {
 
 func (f *Filter) admit(ctx *pipeline.Context, unheard bool) bool {
 	addr := ctx.RemoteAddrPort().Addr()
-	if f.set.Load().Allows(addr) {
+	if (addr.IsValid() || unix(ctx.RemoteAddr())) && f.set.Load().Allows(addr) {
 		f.accepted.Add(1)
 		return true
 	}
 	f.rejected.Add(1)
 	ctx.Abort(&RejectedError{Addr: addr, unheard: unheard})
 	return false
+}
+
+// unix reports whether a peer without an IP address has a Unix socket. Of another one it is not known who it is: it may
+// be one that is denied.
+func unix(addr net.Addr) bool {
+	_, ok := addr.(*net.UnixAddr)
+	return ok
 }
 
 // normal is p without host bits and, where it is IPv4 inside of IPv6, as IPv4.

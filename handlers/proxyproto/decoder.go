@@ -3,6 +3,7 @@ package proxyproto
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"time"
 
@@ -143,14 +144,15 @@ func (d *Decoder) begin(ctx *pipeline.Context) {
 		d.state = passing
 	default:
 		d.state = failed
-		ctx.Abort(fmt.Errorf("%w: %v", ErrUntrusted, ctx.RemoteAddrPort()))
+		ctx.Abort(fmt.Errorf("%w: %v", ErrUntrusted, ctx.RemoteAddr()))
 	}
 }
 
 func (d *Decoder) trusts(ctx *pipeline.Context) bool {
 	addr := ctx.RemoteAddrPort().Addr()
 	if !addr.IsValid() {
-		return d.cfg.TrustUnix
+		_, unix := ctx.RemoteAddr().(*net.UnixAddr) // else it is not known who the peer is
+		return unix && d.cfg.TrustUnix
 	}
 	addr = addr.Unmap().WithZone("")
 	for _, p := range d.cfg.Trusted {

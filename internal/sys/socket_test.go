@@ -32,7 +32,7 @@ func accepted(t *testing.T, server, client SocketOptions) (conn, dialled int) {
 	require.False(t, ConnectedToItself(dialled, &to))
 	var local, remote Sockaddr
 	require.Zero(t, LocalAddress(dialled, &local))
-	require.Zero(t, RemoteAddress(conn, &remote))
+	require.Zero(t, RemoteAddress(conn, to.Family(), &remote))
 	require.Equal(t, local.AddrPort(), remote.AddrPort())
 	require.Equal(t, local.AddrPort(), from.AddrPort())
 	require.Equal(t, to.NetAddr(), LocalAddr(conn))

@@ -35,10 +35,12 @@ func (t *Transport) accepted(listener *socket, fd int) {
 		t.finish(listener, reading, 0, syscall.ENFILE)
 		return
 	}
-	if l := listener.more.listener; !l.Inherits {
+	l := listener.more.listener
+	if !l.Inherits {
 		// A peer that is already gone shows when it is read from.
 		_ = listener.more.options.Apply(fd, l.Family, l.Known)
 	}
 	c := t.emit()
-	c.Token, c.Handle, c.Addr, c.More = listener.tokens[reading], conn.handle(), t.peer.AddrPort(), true
+	c.Token, c.Handle, c.More = listener.tokens[reading], conn.handle(), true
+	c.Addr, c.Unix = t.peer.AddrPort(), l.Family == syscall.AF_UNIX
 }

@@ -39,10 +39,7 @@ func (t *Transport) submitConnect(op *transport.Op) {
 	if d.Control != nil {
 		s.flags |= flagShared
 	}
-	s.more = &setup{}
-	if d.LocalAddress == "" {
-		s.more.remote = to
-	}
+	s.more = &setup{remote: to, bound: d.LocalAddress != ""}
 	s.begin(reading, op.Token)
 	t.connecting[op.Token] = s
 	if errno == 0 {
@@ -67,7 +64,8 @@ func (t *Transport) finishConnect(s *socket, events uint32) {
 }
 
 func (t *Transport) connected(s *socket) {
-	if to := s.more.remote; to != nil && sys.ConnectedToItself(int(s.fd), to) {
+	to := s.more.remote
+	if !s.more.bound && sys.ConnectedToItself(int(s.fd), to) {
 		t.failConnect(s, syscall.ECONNREFUSED)
 		return
 	}
@@ -78,6 +76,7 @@ func (t *Transport) connected(s *socket) {
 	t.markDirty(s)
 	c := t.emit()
 	c.Token, c.Handle = token, s.handle()
+	c.Addr, c.Unix = to.AddrPort(), to.Family() == syscall.AF_UNIX
 }
 
 // failConnect ends a connection attempt and closes its socket.

@@ -71,7 +71,8 @@ type fileSend struct {
 type setup struct {
 	listener *sys.Listener
 	options  sys.SocketOptions // a listener's, for sockets that do not inherit them
-	remote   *sys.Sockaddr     // a connecting socket's; nil when it cannot meet itself
+	remote   *sys.Sockaddr     // a connecting socket's
+	bound    bool              // a connecting socket, to a local address of the caller's choice
 }
 
 func (s *socket) has(op operation) bool { return s.flags&(1<<op) != 0 }

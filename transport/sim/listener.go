@@ -172,7 +172,7 @@ func (l *listener) take() {
 		e.t = l.t
 		e.h = l.t.attach(e, nil)
 		e.trace("accepted from %v", e.remote)
-		o.report(transport.Completion{Handle: e.h, Addr: e.remote.ap}, nil)
+		o.report(transport.Completion{Handle: e.h, Addr: e.remote.ap, Unix: e.remote.unix()}, nil)
 	}
 }
 
@@ -317,7 +317,7 @@ func (d *dial) answered(e *endpoint) {
 	}
 	e.h = d.t.attach(e, nil)
 	e.trace("connected to %v", e.remote)
-	d.o.finish(transport.Completion{Handle: e.h}, nil)
+	d.o.finish(transport.Completion{Handle: e.h, Addr: e.remote.ap, Unix: e.remote.unix()}, nil)
 }
 
 func (d *dial) fail(err error) {

@@ -19,6 +19,8 @@ func acceptClaims() []claim {
 		{name: "an Accept that is cancelled and submitted again loses no connection", run: acceptAgain},
 		{name: "a second Accept on a listener that has one completes with ErrBusy", run: acceptBusy},
 		{name: "a connection whose peer has sent and gone is still accepted and read", run: acceptGone},
+		{name: "the address of a peer that has reset the connection is known", run: acceptReset},
+		{name: "Connect says the address that it has connected to", run: connectAddress},
 		{name: "accepted connections outlive their listener", run: acceptOutlives},
 		{name: "closing a listener ends its Accept first and frees its port", run: acceptClosed},
 		{name: "closing a listener ends the connections that nobody accepted", run: acceptAbandoned},
@@ -92,6 +94,50 @@ func acceptLater(r *rig) {
 	r.done(cons...)
 	acc := r.server().accept(h)
 	r.until("all connections", func() bool { return len(acc.conns) == len(cons) })
+}
+
+// acceptReset has peers reset before the Accept, and while it is armed, for as long as it takes to be handed out.
+func acceptReset(r *rig) {
+	h := r.server().listen(transport.SocketConfig{})
+	dial := r.server().dialConfig(h, transport.SocketConfig{})
+	var acc *call
+	peers := map[netip.AddrPort]bool{}
+	for i := range 20 {
+		if i == 10 {
+			acc = r.server().accept(h)
+			r.until("those that had reset before", func() bool { return len(acc.conns) == i || acc.done })
+		}
+		con := r.client().connect(dial)
+		for !con.done {
+			r.client().wait(shortWait)
+		}
+		r.must("Connect", con.err)
+		peers[r.local(r.client(), con.handle())] = true
+		reset := sock{r.client(), con.handle()}.reset()
+		for !reset.done {
+			r.client().wait(shortWait)
+		}
+	}
+	r.until("all connections", func() bool { return len(acc.conns) == len(peers) || acc.done })
+	for i, conn := range acc.conns {
+		if !peers[acc.addrs[i]] {
+			r.Fatalf("connection %d is of %v, which is none of the peers", i, acc.addrs[i])
+		}
+		delete(peers, acc.addrs[i])
+		recv := sock{r.server(), conn}.recv(0)
+		r.done(recv)
+		r.wantErr("the Recv", recv.err, syscall.ECONNRESET)
+	}
+}
+
+func connectAddress(r *rig) {
+	h := r.server().listen(transport.SocketConfig{})
+	con := r.client().connect(r.server().dialConfig(h, transport.SocketConfig{}))
+	r.done(con)
+	r.must("Connect", con.err)
+	if want := r.local(r.server(), h); con.addrs[0] != want {
+		r.Fatalf("Connect said %v, the listener is bound to %v", con.addrs[0], want)
+	}
 }
 
 func acceptNothing(r *rig) {

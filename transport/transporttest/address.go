@@ -107,9 +107,11 @@ func addressUnix(r *rig) {
 		r.Fatalf("LocalAddr answered %v", r.server().tr.LocalAddr(h))
 	}
 	l := r.linksTo(r.client(), r.server(), h, 1, transport.SocketConfig{})[0]
-	for _, c := range r.server().order {
-		if len(c.addrs) > 0 && c.addrs[0].IsValid() {
-			r.Fatalf("Accept said %v", c.addrs[0])
+	for _, e := range r.ends {
+		for _, c := range e.order {
+			if len(c.unix) > 0 && !c.unix[0] {
+				r.Fatalf("%v does not say that the peer is a Unix socket", c)
+			}
 		}
 	}
 	if addr, ok := r.client().tr.LocalAddr(l.a.h).(*net.UnixAddr); !ok || addr == nil {

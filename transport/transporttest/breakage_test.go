@@ -393,6 +393,27 @@ func acceptBreakages() []breakage {
 			},
 			change: func(b *broken, c *transport.Completion) bool { return b.conn == 0 || c.Handle == 0 },
 		}, []string{"an Accept that is cancelled and submitted again loses no connection"}},
+		{"a peer has no address", broken{change: func(b *broken, c *transport.Completion) bool {
+			if b.kind(c) == transport.Accept {
+				c.Addr = netip.AddrPort{}
+			}
+			return true
+		}}, []string{"the address of a peer that has reset the connection is known"}},
+		{"a peer without an address passes for a Unix socket", broken{
+			change: func(b *broken, c *transport.Completion) bool {
+				if b.kind(c) == transport.Accept {
+					c.Addr, c.Unix = netip.AddrPort{}, true
+				}
+				return true
+			},
+		}, []string{"the address of a peer that has reset the connection is known"}},
+		{"Connect says its own address", broken{change: func(b *broken, c *transport.Completion) bool {
+			if b.kind(c) == transport.Connect && c.Handle != 0 {
+				own, _ := b.Transport.LocalAddr(c.Handle).(*net.TCPAddr)
+				c.Addr = own.AddrPort()
+			}
+			return true
+		}}, []string{"Connect says the address that it has connected to"}},
 		{"the connection is refused otherwise", broken{change: func(_ *broken, c *transport.Completion) bool {
 			if errors.Is(c.Err, syscall.ECONNREFUSED) {
 				c.Err = syscall.ETIMEDOUT

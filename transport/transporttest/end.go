@@ -44,6 +44,7 @@ type call struct {
 	bufs  []*buffer.Buf // Recv with keep or hold: owned
 	conns []transport.Handle
 	addrs []netip.AddrPort
+	unix  []bool
 }
 
 func (c *call) String() string {
@@ -127,7 +128,10 @@ func (e *end) record(c *transport.Completion) {
 		}
 		e.handles[c.Handle] = true
 		p.conns = append(p.conns, c.Handle)
-		p.addrs = append(p.addrs, c.Addr)
+		p.addrs, p.unix = append(p.addrs, c.Addr), append(p.unix, c.Unix)
+		if c.Addr.IsValid() == c.Unix {
+			e.r.Fatalf("%v: the peer has the address %v, and Unix is %v", p, c.Addr, c.Unix)
+		}
 	}
 	if c.More {
 		return

@@ -84,8 +84,7 @@ func (t *Transport) finishAccept(s *slot, e *event) {
 	t.queue(s, &l.operation, kindAccept)
 }
 
-// accepted hands a connection out. A multishot accept has no place for the peer's address, so it is asked for; a peer
-// that is gone already has none.
+// accepted hands a connection out. A multishot accept has no place for the peer's address, so it is asked for.
 func (t *Transport) accepted(s *slot, fd int) {
 	l := s.listener
 	if !l.socket.Inherits {
@@ -94,8 +93,8 @@ func (t *Transport) accepted(s *slot, fd int) {
 			return
 		}
 	}
-	c := transport.Completion{Token: l.token, More: true}
-	if l.socket.Family != unix.AF_UNIX && sys.RemoteAddress(fd, &t.peer) == 0 {
+	c := transport.Completion{Token: l.token, More: true, Unix: l.socket.Family == unix.AF_UNIX}
+	if !c.Unix && sys.RemoteAddress(fd, l.socket.Family, &t.peer) == 0 {
 		c.Addr = t.peer.AddrPort()
 	}
 	conn := t.slots.take(fd, stateOpen)

@@ -87,7 +87,9 @@ func (t *Transport) connected(s *slot, errno syscall.Errno) {
 	default:
 		delete(t.connecting, d.token)
 		s.state, s.dial = stateOpen, nil
-		t.emit(transport.Completion{Token: d.token, Handle: s.handle()})
+		t.emit(transport.Completion{
+			Token: d.token, Handle: s.handle(), Addr: d.to.AddrPort(), Unix: d.to.Family() == unix.AF_UNIX,
+		})
 	}
 }
 
