@@ -47,6 +47,9 @@ type engine struct {
 
 // startEngine starts the loops and returns when all transports are open and all workers at work. The caller joins.
 func startEngine(cfg engineConfig) (*engine, error) {
+	if cfg.loops > MaxLoops {
+		return nil, fmt.Errorf("%w: Loops %d, at most %d", ErrConfig, cfg.loops, MaxLoops)
+	}
 	openers, err := newFallback(cfg)
 	if err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync"
 
 	"github.com/weirnet/weir/transport"
@@ -27,22 +28,39 @@ func newFallback(cfg engineConfig) (*fallback, error) {
 	if f.logger == nil {
 		f.logger = slog.Default()
 	}
-	switch cfg.kind {
-	case "", Auto:
+	kind, err := cfg.transport()
+	if err != nil {
+		return nil, err
+	}
+	switch kind {
+	case Auto:
 		f.openers = cfg.openers
 	case Epoll, Uring:
 		for _, o := range cfg.openers {
-			if o.kind == cfg.kind {
+			if o.kind == kind {
 				f.openers = []opener{o}
 			}
 		}
-	default:
-		return nil, fmt.Errorf("%w: Transport %q is not %q, %q or %q", ErrConfig, cfg.kind, Auto, Uring, Epoll)
 	}
 	if len(f.openers) == 0 {
-		return nil, fmt.Errorf("weir: transport %q: %w on this system", cfg.kind, transport.ErrNotSupported)
+		return nil, fmt.Errorf("weir: transport %q: %w on this system", kind, transport.ErrNotSupported)
 	}
 	return f, nil
+}
+
+// transport is the kind to open: that of the settings, else that of the environment, else Auto.
+func (cfg *engineConfig) transport() (Kind, error) {
+	kind, from := cfg.kind, "Transport"
+	if kind == "" || kind == Auto {
+		kind, from = Kind(os.Getenv(TransportEnv)), TransportEnv
+	}
+	switch kind {
+	case "":
+		return Auto, nil
+	case Auto, Epoll, Uring:
+		return kind, nil
+	}
+	return "", fmt.Errorf("%w: %s %q is not %q, %q or %q", ErrConfig, from, kind, Auto, Uring, Epoll)
 }
 
 // open runs on the loop's thread.

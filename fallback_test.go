@@ -90,6 +90,57 @@ func TestAChosenTransportNeverFallsBack(t *testing.T) {
 	}
 }
 
+func TestLoopsHaveAnUpperBound(t *testing.T) {
+	for loops, want := range map[int]error{MaxLoops - 1: errNoRing, MaxLoops: errNoRing, MaxLoops + 1: ErrConfig} {
+		_, err := startEngine(engineConfig{
+			loops: loops, openers: []opener{failing(Epoll)}, logger: slog.New(slog.DiscardHandler),
+		})
+		require.ErrorIs(t, err, want, "%d loops", loops)
+	}
+}
+
+func TestTheEnvironmentOverridesAuto(t *testing.T) {
+	for _, tc := range []struct {
+		env   string
+		named Kind
+		want  Kind
+		says  string
+	}{
+		{env: "", want: Uring},
+		{env: "auto", want: Uring},
+		{env: "epoll", want: Epoll},
+		{env: "epoll", named: Auto, want: Epoll},
+		{env: "epoll", named: Uring, want: Uring},
+		{env: "kqueue", named: Epoll, want: Epoll},
+		{env: "kqueue", says: `WEIR_TRANSPORT "kqueue" is not "auto", "uring" or "epoll"`},
+		{env: "Epoll", named: Auto, says: `WEIR_TRANSPORT "Epoll"`},
+	} {
+		t.Run(tc.env+"/"+string(tc.named), func(t *testing.T) {
+			t.Setenv(TransportEnv, tc.env)
+			e, err := startEngine(engineConfig{
+				loops: 1, kind: tc.named, logger: slog.New(slog.DiscardHandler),
+				openers: []opener{{kind: Uring, open: epollOpener(t).open}, epollOpener(t)},
+			})
+			if tc.says != "" {
+				require.ErrorIs(t, err, ErrConfig)
+				require.ErrorContains(t, err, tc.says)
+				return
+			}
+			require.NoError(t, err)
+			e.stop()
+			e.join()
+			assert.Equal(t, tc.want, e.workers[0].kind)
+		})
+	}
+	t.Run("is not replaced where it cannot be opened", func(t *testing.T) {
+		t.Setenv(TransportEnv, "uring")
+		_, err := startEngine(engineConfig{
+			loops: 1, openers: []opener{failing(Uring), epollOpener(t)}, logger: slog.New(slog.DiscardHandler),
+		})
+		require.ErrorIs(t, err, errNoRing)
+	})
+}
+
 func TestAutoFailsWithEveryReasonWhenNothingOpens(t *testing.T) {
 	_, err := startEngine(engineConfig{
 		loops: 2, openers: []opener{failing(Uring), failing(Epoll)}, logger: slog.New(slog.DiscardHandler),

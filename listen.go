@@ -24,9 +24,9 @@ import (
 // addresses, as with net.Listen; without a host it is all addresses, on "tcp" those of IPv4 and IPv6.
 //
 // On TCP every loop has a listener of its own (SO_REUSEPORT, with more than one loop) and the kernel spreads the
-// connections by a hash of their addresses: few connections may be spread unevenly. Another process of the same user
-// can then listen on the same port and gets its share, as does a second server of this one. A Unix socket has one
-// listener from which every loop accepts: each connection wakes all idle loops on epoll, and the fastest has it.
+// connections by a hash of their addresses: few connections may be spread unevenly. A port on which anybody listens is
+// refused, unless SharePort is set. A Unix socket has one listener from which every loop accepts: each connection wakes
+// all idle loops on epoll, and the fastest has it.
 func (s *Server) Listen(network, address string) (net.Addr, error) {
 	e, err := s.begin("listen")
 	if err != nil {
@@ -56,19 +56,31 @@ func (s *Server) Listen(network, address string) (net.Addr, error) {
 }
 
 // listenTCP opens a listener per loop. With port 0 the first one chooses the port of all.
+//
+// The first one has the port to itself until it listens, so that the kernel refuses it when anybody else does: of
+// several servers that begin at once, one gets the port. Only then the others may join it.
 func (s *Server) listenTCP(e *engine, cfg transport.ListenConfig) (net.Addr, error) {
-	cfg.ReusePort = len(e.workers) > 1
-	first := e.workers[0]
-	ln, addr, err := s.listenFirst(first, cfg)
+	cfg.ReusePort = s.SharePort
+	if len(e.workers) == 1 {
+		_, addr, err := s.listenFirst(e.workers[0], cfg)
+		return addr, err
+	}
+	var socket sharedSocket
+	defer socket.close()
+	ln, addr, err := s.listenFirst(e.workers[0], socket.kept(cfg))
 	if err != nil {
 		return nil, err
 	}
-	if tcp, ok := addr.(*net.TCPAddr); ok {
-		host, _, _ := net.SplitHostPort(cfg.Address)
-		cfg.Address = net.JoinHostPort(host, strconv.Itoa(tcp.Port))
+	if err = socket.sharePort(); err == nil {
+		if tcp, ok := addr.(*net.TCPAddr); ok {
+			host, _, _ := net.SplitHostPort(cfg.Address)
+			cfg.Address = net.JoinHostPort(host, strconv.Itoa(tcp.Port))
+		}
+		cfg.ReusePort = true
+		err = s.listenOn(e.workers[1:], cfg)
 	}
-	if err := s.listenOn(e.workers[1:], cfg); err != nil {
-		first.do(func() { first.closeListener(ln) })
+	if err != nil {
+		e.workers[0].do(func() { e.workers[0].closeListener(ln) })
 		return nil, err
 	}
 	return addr, nil
@@ -76,30 +88,19 @@ func (s *Server) listenTCP(e *engine, cfg transport.ListenConfig) (net.Addr, err
 
 // listenUnix opens one listener, which all loops but the first adopt.
 func (s *Server) listenUnix(e *engine, cfg transport.ListenConfig) (net.Addr, error) {
-	first := e.workers[0]
 	if len(e.workers) == 1 {
-		_, addr, err := s.listenFirst(first, cfg)
+		_, addr, err := s.listenFirst(e.workers[0], cfg)
 		return addr, err
 	}
-	var shared sharedSocket
-	defer shared.close()
-	hook := cfg.Control
-	cfg.Control = func(network, address string, c syscall.RawConn) error {
-		if err := shared.dup(c); err != nil {
-			return err
-		}
-		if hook != nil {
-			return hook(network, address, c)
-		}
-		return nil
-	}
-	ln, addr, err := s.listenFirst(first, cfg)
+	var socket sharedSocket
+	defer socket.close()
+	ln, addr, err := s.listenFirst(e.workers[0], socket.kept(cfg))
 	if err != nil {
 		return nil, err
 	}
-	cfg.Control, cfg.Listener = nil, &shared
+	cfg.Control, cfg.Listener = nil, &socket
 	if err := s.listenOn(e.workers[1:], cfg); err != nil {
-		first.do(func() { first.closeListener(ln) })
+		e.workers[0].do(func() { e.workers[0].closeListener(ln) })
 		return nil, err
 	}
 	return addr, nil
@@ -270,6 +271,21 @@ var (
 	_ syscall.Conn    = (*sharedSocket)(nil)
 	_ syscall.RawConn = (*sharedSocket)(nil)
 )
+
+// kept returns a config whose listener's socket s keeps, too.
+func (s *sharedSocket) kept(cfg transport.ListenConfig) transport.ListenConfig {
+	hook := cfg.Control
+	cfg.Control = func(network, address string, c syscall.RawConn) error {
+		if err := s.dup(c); err != nil {
+			return err
+		}
+		if hook != nil {
+			return hook(network, address, c)
+		}
+		return nil
+	}
+	return cfg
+}
 
 // SyscallConn returns itself.
 func (s *sharedSocket) SyscallConn() (syscall.RawConn, error) { return s, nil }

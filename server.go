@@ -29,7 +29,8 @@ type Server struct {
 
 	// Transport is the transport to use. Empty means Auto.
 	Transport Kind
-	// Loops is the number of event loops. Zero means one per processor: the smaller of GOMAXPROCS and runtime.NumCPU.
+	// Loops is the number of event loops, at most MaxLoops. Zero means one per processor: the smaller of GOMAXPROCS and
+	// runtime.NumCPU.
 	Loops int
 	// Pin binds each loop's thread to one of the processors that the process may use, in turn (sched_setaffinity(2)).
 	// Where that cannot be done, starting fails.
@@ -42,6 +43,11 @@ type Server struct {
 	// Backlog is the length of the kernel's queue of connections that wait to be accepted. Zero means 4096; the
 	// kernel caps it at net.core.somaxconn.
 	Backlog int
+	// SharePort lets several servers of one user listen on the same TCP address (SO_REUSEPORT): the kernel gives each
+	// its share of the connections. All of them have to set it. Without it Listen fails where anybody listens
+	// already. What it cannot keep away is a process of the same user that asks for sharing while this server listens
+	// with several loops, which share the port, too.
+	SharePort bool
 	// Control, when set, runs between socket(2) and bind(2) of each listener that the server opens, as in
 	// net.ListenConfig, but on a loop: it must not wait for the server.
 	Control func(network, address string, c syscall.RawConn) error

@@ -3,6 +3,8 @@ package weir
 import (
 	"fmt"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // dup keeps a descriptor of the socket behind c, which need not be bound yet: both descriptors are one socket.
@@ -24,6 +26,14 @@ func (s *sharedSocket) dup(c syscall.RawConn) error {
 	}
 	s.close()
 	s.fd, s.open = fd, true
+	return nil
+}
+
+// sharePort lets others of the same user listen on the socket's port from here on (socket(7), SO_REUSEPORT).
+func (s *sharedSocket) sharePort() error {
+	if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
+		return fmt.Errorf("weir: share the port among the loops: %w", err)
+	}
 	return nil
 }
 

@@ -10,4 +10,6 @@ import (
 
 func (s *sharedSocket) dup(syscall.RawConn) error { return transport.ErrNotSupported }
 
+func (s *sharedSocket) sharePort() error { return transport.ErrNotSupported }
+
 func (s *sharedSocket) close() {}

@@ -27,7 +27,8 @@ type Kind string
 
 // The transports.
 const (
-	// Auto is io_uring where it can be opened, else epoll, with one line in the log that says why.
+	// Auto is io_uring where it can be opened, else epoll, with one line in the log that says why. The environment
+	// variable WEIR_TRANSPORT overrides it.
 	Auto Kind = "auto"
 	// Uring is io_uring. Chosen by name it is never replaced: where it cannot be opened, starting fails.
 	Uring Kind = "uring"
@@ -35,8 +36,17 @@ const (
 	Epoll Kind = "epoll"
 )
 
+// TransportEnv is the environment variable that overrides Auto: with "epoll" or "uring" in it, every Server and
+// Dialer of the process that does not name its transport uses that one, as if it had been named. "auto" and nothing
+// change nothing; other values are an error.
+const TransportEnv = "WEIR_TRANSPORT"
+
+// MaxLoops is how many loops a Server or a Dialer may have. A loop is a thread, and more of them than processors only
+// cost.
+const MaxLoops = 1024
+
 // defaultLoops is one loop per processor that Go uses.
-func defaultLoops() int { return min(runtime.GOMAXPROCS(0), runtime.NumCPU()) }
+func defaultLoops() int { return min(runtime.GOMAXPROCS(0), runtime.NumCPU(), MaxLoops) }
 
 // errOnLoop is the error of calls that wait for loops when they come from a loop's thread, where the wait would never
 // end.
