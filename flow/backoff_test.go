@@ -47,14 +47,19 @@ func TestBackoffDoublesUpToItsMax(t *testing.T) {
 		cfg  flow.BackoffConfig
 		want []time.Duration
 	}{
-		{"default", flow.BackoffConfig{}, []time.Duration{50 * ms, 100 * ms, 200 * ms, 400 * ms, 800 * ms, 1600 * ms,
-			3200 * ms, 5000 * ms, 5000 * ms}},
+		{"default", flow.BackoffConfig{}, []time.Duration{
+			50 * ms, 100 * ms, 200 * ms, 400 * ms, 800 * ms, 1600 * ms,
+			3200 * ms, 5000 * ms, 5000 * ms,
+		}},
 		{"max is on the way", flow.BackoffConfig{Initial: 1, Max: 4}, []time.Duration{1, 2, 4, 4}},
 		{"max is just below", flow.BackoffConfig{Initial: 1, Max: 3}, []time.Duration{1, 2, 3, 3}},
 		{"max is just above", flow.BackoffConfig{Initial: 1, Max: 5}, []time.Duration{1, 2, 4, 5, 5}},
 		{"constant", flow.BackoffConfig{Initial: 7, Max: 7}, []time.Duration{7, 7, 7}},
-		{"no overflow", flow.BackoffConfig{Initial: math.MaxInt64/2 + 1, Max: math.MaxInt64},
-			[]time.Duration{math.MaxInt64/2 + 1, math.MaxInt64, math.MaxInt64}},
+		{
+			"no overflow",
+			flow.BackoffConfig{Initial: math.MaxInt64/2 + 1, Max: math.MaxInt64},
+			[]time.Duration{math.MaxInt64/2 + 1, math.MaxInt64, math.MaxInt64},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b, err := flow.NewBackoff(tc.cfg)

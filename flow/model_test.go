@@ -352,10 +352,16 @@ func TestTokenBucketOnAClockThatDoesNotGoSteadily(t *testing.T) {
 	}{
 		{"it stands still", []time.Duration{0, 0, 0}, []int64{100, 0, 0}},
 		{"it jumps forward by years", []time.Duration{0, 200 * year, 0, time.Millisecond}, []int64{100, 100, 0, 1}},
-		{"it goes backwards", []time.Duration{0, -year, year - time.Millisecond, 2 * time.Millisecond},
-			[]int64{100, 0, 0, 1}},
-		{"it comes back from a jump", []time.Duration{0, year, -year, year - 1, 1 + time.Millisecond},
-			[]int64{100, 100, 0, 0, 1}},
+		{
+			"it goes backwards",
+			[]time.Duration{0, -year, year - time.Millisecond, 2 * time.Millisecond},
+			[]int64{100, 0, 0, 1},
+		},
+		{
+			"it comes back from a jump",
+			[]time.Duration{0, year, -year, year - 1, 1 + time.Millisecond},
+			[]int64{100, 100, 0, 0, 1},
+		},
 		{"it swings", []time.Duration{0, 9_999_999, -9_999_999, 10_000_000, -1, 1}, []int64{100, 9, 0, 1, 0, 0}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

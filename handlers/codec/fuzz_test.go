@@ -68,8 +68,10 @@ func linesFormat(cfg LinesConfig) format {
 			}
 			return events
 		},
-		seeds: []string{"a\nbc\r\n\r\n\nd\re\r\r\n", "123456789\r\n12345678\r\n12345678\r", "12345678901234567890\n1",
-			"12345678\rx", strings.Repeat("a\n123456789\nbc\r\n", 24)},
+		seeds: []string{
+			"a\nbc\r\n\r\n\nd\re\r\r\n", "123456789\r\n12345678\r\n12345678\r", "12345678901234567890\n1",
+			"12345678\rx", strings.Repeat("a\n123456789\nbc\r\n", 24),
+		},
 	}
 }
 
@@ -107,9 +109,11 @@ func octetFormat(cfg OctetCountingConfig) format {
 		name:  fmt.Sprintf("%+v", cfg),
 		split: func() Splitter { return mustSplit(SplitOctetCounting(cfg)) },
 		naive: func(in []byte) []string { return naiveOctets(cfg, in) },
-		seeds: []string{"5 hello11 <13>message<1>a\n\r\n\n<2>b\r\n3 <x>", "99 " + string(make([]byte, 99)) + "1 a",
+		seeds: []string{
+			"5 hello11 <13>message<1>a\n\r\n\n<2>b\r\n3 <x>", "99 " + string(make([]byte, 99)) + "1 a",
 			"<1>" + string(make([]byte, 30)) + "\n1 b", "0 ", "12a", "12345678901 ", "x", "4 ab", "\r", "\rx", "<abc", "1",
-			"999999999 ab"},
+			"999999999 ab",
+		},
 	}
 }
 
@@ -279,8 +283,10 @@ func FuzzDelimiter(f *testing.F) {
 	}
 	fuzzFormats(f, []format{
 		delimiterFormat(DelimiterConfig{Delimiters: marks("\r\n", "\n"), MaxBytes: 8}),
-		delimiterFormat(DelimiterConfig{Delimiters: marks("abcd", "ab", "bc\nX"), MaxBytes: 6, KeepEnd: true,
-			FinalFrame: true}),
+		delimiterFormat(DelimiterConfig{
+			Delimiters: marks("abcd", "ab", "bc\nX"), MaxBytes: 6, KeepEnd: true,
+			FinalFrame: true,
+		}),
 		delimiterFormat(DelimiterConfig{Delimiters: marks("ab", "abcd", "aa"), MaxBytes: 4, FailSlow: true}),
 	})
 }
@@ -329,12 +335,16 @@ func varintFormat(cfg Varint32Config) format {
 	return format{
 		name: fmt.Sprintf("%+v", cfg), naive: naive,
 		split: func() Splitter { return mustSplit(SplitVarint32(cfg)) },
-		seeds: []string{"\x00\x01A\x81\x00A", "\x80\x80\x80\x80\x80", "\x80\x80\x80\x80\x01",
-			"\x80\x01" + string(make([]byte, 128)) + "\x02ab", "\xff\xff\xff\xff\x1f"},
+		seeds: []string{
+			"\x00\x01A\x81\x00A", "\x80\x80\x80\x80\x80", "\x80\x80\x80\x80\x01",
+			"\x80\x01" + string(make([]byte, 128)) + "\x02ab", "\xff\xff\xff\xff\x1f",
+		},
 	}
 }
 
 func FuzzVarint32(f *testing.F) {
-	fuzzFormats(f, []format{varintFormat(Varint32Config{MaxBytes: 20}),
-		varintFormat(Varint32Config{MaxBytes: 200, FailSlow: true})})
+	fuzzFormats(f, []format{
+		varintFormat(Varint32Config{MaxBytes: 20}),
+		varintFormat(Varint32Config{MaxBytes: 200, FailSlow: true}),
+	})
 }

@@ -73,8 +73,10 @@ var nettyLengthFields = []nettyRow{
 	{
 		name:  "reported late, twice in a row",
 		split: lf(LengthFieldConfig{Width: 4, Strip: 4, MaxBytes: 5, FailSlow: true}),
-		in: []string{"\x00\x00\x00\x02", "\x00\x00", "\x00\x00\x00\x01A", "\x00\x00\x00\x02", "\x00\x00",
-			"\x00\x00\x00\x01A"},
+		in: []string{
+			"\x00\x00\x00\x02", "\x00\x00", "\x00\x00\x00\x01A", "\x00\x00\x00\x02", "\x00\x00",
+			"\x00\x00\x00\x01A",
+		},
 		want: [][]string{nil, {longText(6, 5)}, {"A"}, nil, {longText(6, 5)}, {"A"}, nil},
 	},
 	{
@@ -303,8 +305,10 @@ func TestNettyPrepends(t *testing.T) {
 		header string // empty: refused
 	}{
 		{"adjusted", field(LengthFieldPrependerConfig{Width: 4, Adjustment: -1}), "A", "\x00\x00\x00\x00"},
-		{"little endian", field(LengthFieldPrependerConfig{Width: 4, ByteOrder: binary.LittleEndian}), "A",
-			"\x01\x00\x00\x00"},
+		{
+			"little endian", field(LengthFieldPrependerConfig{Width: 4, ByteOrder: binary.LittleEndian}), "A",
+			"\x01\x00\x00\x00",
+		},
 		{"the most in one byte", field(LengthFieldPrependerConfig{Width: 1}), zeros(255), "\xff"},
 		{"too much for one byte", field(LengthFieldPrependerConfig{Width: 1}), zeros(256), ""},
 		{"too much for two bytes", field(LengthFieldPrependerConfig{Width: 2}), zeros(65536), ""},

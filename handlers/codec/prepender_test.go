@@ -85,8 +85,10 @@ func TestLengthsThatTheFieldCannotHoldAreRefused(t *testing.T) {
 		{LengthFieldPrependerConfig{Width: 2}, 1<<16 - 1},
 		{LengthFieldPrependerConfig{Width: 3, ByteOrder: binary.LittleEndian}, 1<<24 - 1},
 		{LengthFieldPrependerConfig{Width: 4}, 1<<32 - 1},
-		{LengthFieldPrependerConfig{Width: 4, Adjustment: math.MaxInt32, IncludesLength: true},
-			1<<32 - 1 - math.MaxInt32 - 4},
+		{
+			LengthFieldPrependerConfig{Width: 4, Adjustment: math.MaxInt32, IncludesLength: true},
+			1<<32 - 1 - math.MaxInt32 - 4,
+		},
 		{LengthFieldPrependerConfig{Width: 8, Adjustment: math.MaxInt32}, math.MaxInt64 - 1<<33},
 	} {
 		p, err := NewLengthFieldPrepender(c.cfg)
@@ -134,8 +136,10 @@ func TestWhatAPrependerWritesAFramerReads(t *testing.T) {
 				if includes {
 					adjustment = -width
 				}
-				p, err := NewLengthFieldPrepender(LengthFieldPrependerConfig{ByteOrder: order, Width: width,
-					IncludesLength: includes})
+				p, err := NewLengthFieldPrepender(LengthFieldPrependerConfig{
+					ByteOrder: order, Width: width,
+					IncludesLength: includes,
+				})
 				require.NoError(t, err)
 				f := LengthFieldConfig{ByteOrder: order, Width: width, Adjustment: adjustment, Strip: width}
 				roundTrip(t, p, mustSplit(SplitLengthField(f)))

@@ -160,8 +160,10 @@ func TestALoopThatIsStuckDoesNotStopTheOthers(t *testing.T) {
 
 // Who comes last stands behind those who wait already, and who was closed is not waited for.
 func TestTurnsAreInTheOrderOfWaiting(t *testing.T) {
-	f := newFleetOn(t, watermark.SharedConfig{HighBytes: 8 << 10, LowBytes: 7 << 10, FloorBytes: 1 << 10,
-		ResumesPerTurn: 1},
+	f := newFleetOn(t, watermark.SharedConfig{
+		HighBytes: 8 << 10, LowBytes: 7 << 10, FloorBytes: 1 << 10,
+		ResumesPerTurn: 1,
+	},
 		watermark.Config{BudgetBytes: 1 << 10}, 1, 6, func(int) int { return 0 })
 	f.shared.Add(8 << 10)
 	for _, i := range []int{4, 1, 0, 5, 3, 2} {

@@ -127,8 +127,10 @@ func TestASlowFarSideOfAProxyHoldsTheNearSideUp(t *testing.T) {
 func TestASinkThatManyFillServesEverybodyAndLeavesNobodyPaused(t *testing.T) {
 	const peers, each, piece = 200, 32 << 10, 4 << 10
 	eachTransport(t, func(t *testing.T, kind weir.Kind) {
-		shared := newShared(t, watermark.SharedConfig{HighBytes: 64 << 10, LowBytes: 16 << 10, FloorBytes: 512,
-			ResumesPerTurn: 8})
+		shared := newShared(t, watermark.SharedConfig{
+			HighBytes: 64 << 10, LowBytes: 16 << 10, FloorBytes: 512,
+			ResumesPerTurn: 8,
+		})
 		var queued atomic.Int64
 		stop := make(chan struct{})
 		var sink sync.WaitGroup

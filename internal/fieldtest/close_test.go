@@ -203,8 +203,10 @@ func TestQueuedWritesOfAResetPeerAreReleasedAndAnswered(t *testing.T) {
 	covers(t, "panjf2000/gnet#672")
 	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
 		const writes = 10_000
-		srv := &weir.Server{Transport: kind, Loops: 1, Socket: smallBuffers,
-			Channel: channel.Config{MaxPendingBytes: 64 << 20}}
+		srv := &weir.Server{
+			Transport: kind, Loops: 1, Socket: smallBuffers,
+			Channel: channel.Config{MaxPendingBytes: 64 << 20},
+		}
 		r := newRig(t, srv, keeper)
 		c := r.dial()
 		require.NoError(t, shrink(c))

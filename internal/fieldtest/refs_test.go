@@ -424,8 +424,10 @@ func TestWhatOtherGoroutinesPostIsBoundedWhileTheLoopIsBusy(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
-				srv := &weir.Server{Transport: kind, Loops: 1, Channel: channel.Config{MaxPendingBytes: limit,
-					MaxPostedTasks: tasks}}
+				srv := &weir.Server{Transport: kind, Loops: 1, Channel: channel.Config{
+					MaxPendingBytes: limit,
+					MaxPostedTasks:  tasks,
+				}}
 				r := newRig(t, srv, keeper)
 				c := r.dial()
 				ref := r.kept(1)[0]

@@ -57,8 +57,10 @@ type place struct{ dir, test, why string }
 
 // elsewhere are the rows that a test of another package covers.
 var elsewhere = map[string]place{
-	"panjf2000/gnet#579": {".", "TestSpreadsConnectionsOverTheLoops",
-		"how SO_REUSEPORT spreads is tested where listeners are opened; Linux only"},
+	"panjf2000/gnet#579": {
+		".", "TestSpreadsConnectionsOverTheLoops",
+		"how SO_REUSEPORT spreads is tested where listeners are opened; Linux only",
+	},
 	"cloudwego/netpoll#385": {
 		".", "TestAChosenTransportNeverFallsBack", "a transport that is not there is a typed error and nothing is started",
 	},

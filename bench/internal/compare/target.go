@@ -116,10 +116,14 @@ func (j *judge) worst(claim string, m metric, limit float64, groups ...Group) {
 }
 
 func (j *judge) frames() {
-	plain := Target{Claim: "frames of 64 B, one at a time: CPU per message against weir's own raw echo", Limit: 1.10,
-		Value: math.NaN()}
-	deep := Target{Claim: "frames, 16 at a time: CPU per message against the best peer's hand-written framing",
-		Limit: 0.90, Value: math.NaN()}
+	plain := Target{
+		Claim: "frames of 64 B, one at a time: CPU per message against weir's own raw echo", Limit: 1.10,
+		Value: math.NaN(),
+	}
+	deep := Target{
+		Claim: "frames, 16 at a time: CPU per message against the best peer's hand-written framing",
+		Limit: 0.90, Value: math.NaN(),
+	}
 	for i := range j.outcomes {
 		o := &j.outcomes[i]
 		if o.Scenario.Group != Framed {

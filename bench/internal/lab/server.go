@@ -37,10 +37,14 @@ func (s Spec) Before() Spec {
 // Specs are all servers of the comparison: weir, its peers, and what the machine allows.
 func Specs() []Spec {
 	return []Spec{
-		{Name: "weir-uring", Program: "weir", Args: []string{"-transport", "uring"}, Go: true, Loop: true, Proxy: true,
-			Weir: true},
-		{Name: "weir-epoll", Program: "weir", Args: []string{"-transport", "epoll"}, Go: true, Loop: true, Proxy: true,
-			Weir: true},
+		{
+			Name: "weir-uring", Program: "weir", Args: []string{"-transport", "uring"}, Go: true, Loop: true, Proxy: true,
+			Weir: true,
+		},
+		{
+			Name: "weir-epoll", Program: "weir", Args: []string{"-transport", "epoll"}, Go: true, Loop: true, Proxy: true,
+			Weir: true,
+		},
 		{Name: "gnet", Program: "gnet", Go: true, Peer: true, Loop: true},
 		{Name: "netpoll", Program: "netpoll", Go: true, Peer: true, Loop: true},
 		{Name: "nbio", Program: "nbio", Go: true, Peer: true, Loop: true},

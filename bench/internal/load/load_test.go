@@ -128,8 +128,10 @@ func TestAnotherConnectionsBytesAreNoticed(t *testing.T) {
 }
 
 func TestAServerThatClosesIsAnError(t *testing.T) {
-	r := slice(t, Config{Address: serve(t, func(c net.Conn) { _, _ = c.Read(make([]byte, 1)) }), Kind: Closed, Conns: 2,
-		SizeBytes: 64})
+	r := slice(t, Config{
+		Address: serve(t, func(c net.Conn) { _, _ = c.Read(make([]byte, 1)) }), Kind: Closed, Conns: 2,
+		SizeBytes: 64,
+	})
 	assert.EqualValues(t, 2, r.Errors)
 	assert.NotEmpty(t, r.Error)
 }

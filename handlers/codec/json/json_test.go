@@ -46,8 +46,11 @@ func TestFramesDoNotDependOnHowBytesArrive(t *testing.T) {
 		{`  b [1,2,3]`, Config{}, []string{`codec: bad frame: json: 'b'`}},
 		{`{"name":"Johnn"}{"name":"John"}{}`, Config{MaxBytes: 15}, []string{long, `{"name":"John"}`, `{}`}},
 		{`[1, "a,]" ,{"b":[]},true ][]{}`, Config{Elements: true}, []string{`1`, `"a,]"`, `{"b":[]}`, `true`, `{}`}},
-		{`[1234567890123456,123456789012345,2]`, Config{MaxBytes: 15, Elements: true},
-			[]string{long, `123456789012345`, `2`}},
+		{
+			`[1234567890123456,123456789012345,2]`,
+			Config{MaxBytes: 15, Elements: true},
+			[]string{long, `123456789012345`, `2`},
+		},
 		{`[1,]`, Config{Elements: true}, []string{`1`, `codec: bad frame: json: ']'`}},
 	} {
 		for n := 1; n <= len(c.in); n++ {

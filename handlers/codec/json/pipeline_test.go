@@ -155,8 +155,12 @@ func TestATextOfTheMaximumPassesAndOneByteMoreDoesNot(t *testing.T) {
 		{"an element that is a number", Config{Elements: true}, "[0,", nines, ","},
 		{"one with space behind it", Config{Elements: true}, "[0, ", nines, " ,"},
 		{"an element that is a string", Config{Elements: true}, "[0,", func(n int) string { return `"` + x(n-2) + `"` }, ","},
-		{"an element that is an object", Config{Elements: true}, "[0,",
-			func(n int) string { return `{"":` + nines(n-5) + `}` }, ","},
+		{
+			"an element that is an object",
+			Config{Elements: true},
+			"[0,",
+			func(n int) string { return `{"":` + nines(n-5) + `}` }, ",",
+		},
 	} {
 		c.cfg.MaxBytes = most
 		for n := most - 1; n <= most+2; n++ {

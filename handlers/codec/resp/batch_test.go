@@ -157,8 +157,13 @@ func TestShortCommandsAreReadAsAllOthers(t *testing.T) {
 		"*1\n$1\r\nx\r\n", "*1\r\n$1\nx\r\n", "*1\r\n$1\r\nx\n\n",
 	} {
 		for _, cfg := range []Config{
-			{}, {MaxBulkBytes: 9}, {MaxBulkBytes: 10}, {MaxElements: 1}, {MaxElements: 9},
-			{MaxMessageBytes: len(in)}, {MaxMessageBytes: max(len(in)-1, 16)},
+			{},
+			{MaxBulkBytes: 9},
+			{MaxBulkBytes: 10},
+			{MaxElements: 1},
+			{MaxElements: 9},
+			{MaxMessageBytes: len(in)},
+			{MaxMessageBytes: max(len(in)-1, 16)},
 		} {
 			fast, err := NewCommandParser(cfg)
 			if err != nil {
