@@ -36,6 +36,7 @@ type config struct {
 	memory          size
 
 	sink     string
+	rejected string
 	sinkRate size // a second
 	store    size // a batch of the sink
 	fileSize size
@@ -113,6 +114,8 @@ func parseConfig(args []string, output io.Writer) (*config, error) {
 
 	flags.StringVar(&cfg.sink, "sink", "",
 		"`where` lines go: a directory, or nats://host:port; empty: a temporary directory")
+	flags.StringVar(&cfg.rejected, "rejected", "",
+		"`where` records go that the sink will never take: a directory, or drop; empty: a temporary directory")
 	flags.Var(&cfg.sinkRate, "sink-rate", "`bytes` a second that the sink takes, to see what happens; 0: no limit")
 	flags.Var(&cfg.store, "store", "`bytes` that are stored at a time")
 	flags.Var(&cfg.fileSize, "file-size", "`bytes` at which a new file is begun")

@@ -27,6 +27,7 @@ type report struct {
 	Malformed  uint64  `json:"malformed"`
 	Dropped    uint64  `json:"dropped"`
 	Lost       uint64  `json:"lost"`
+	Rejected   uint64  `json:"rejected"` // by the sink, for good
 	TooLong    uint64  `json:"tooLong"`
 	Truncated  uint64  `json:"truncated"`
 	Failed     uint64  `json:"failed"` // clients closed with an error
@@ -44,7 +45,7 @@ func (s *server) report(since time.Time) report {
 		Seconds: time.Since(since).Seconds(), Level: "NORMAL", Rises: s.level.Rises(),
 		Pending: s.level.Value(), Reserved: s.level.ReservedBytes(), Delivered: stats.DeliveredRecords,
 		Bytes: stats.DeliveredBytes, RSS: rss(), LagMicros: piece.Microseconds(), LagTotal: all.Microseconds(),
-		MostQueued: stats.MostQueuedBytes,
+		MostQueued: stats.MostQueuedBytes, Rejected: stats.RejectedRecords,
 	}
 	if s.level.High() {
 		r.Level = "HIGH"
@@ -74,7 +75,7 @@ func (r report) end() string {
 	for _, c := range []struct {
 		count uint64
 		what  string
-	}{{r.Malformed, "malformed"}, {r.TooLong, "too long"}, {r.Truncated, "truncated"}} {
+	}{{r.Rejected, "rejected"}, {r.Malformed, "malformed"}, {r.TooLong, "too long"}, {r.Truncated, "truncated"}} {
 		if c.count > 0 {
 			text += fmt.Sprintf(", %d %s", c.count, c.what)
 		}

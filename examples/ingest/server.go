@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
-	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -35,6 +33,7 @@ var (
 type server struct {
 	cfg       *config
 	where     string // of the sink
+	files     []*sink.File
 	weir      *weir.Server
 	level     *watermark.Shared
 	queue     *sink.Queue
@@ -106,45 +105,6 @@ func newServer(cfg *config, logger *slog.Logger) (s *server, err error) {
 	}
 	s.lag = newLag()
 	return s, nil
-}
-
-// openSink opens what the flags say.
-func (s *server) openSink(logger *slog.Logger) error {
-	cfg := s.cfg
-	store, err := s.newStore()
-	if err != nil {
-		return err
-	}
-	if s.throttle, err = sink.NewThrottle(store, int64(cfg.sinkRate)); err != nil {
-		return err
-	}
-	s.queue, err = sink.NewQueue(s.throttle, sink.Config{
-		MaxBytes: int(cfg.most), BatchBytes: int(cfg.store), Logger: logger,
-		Changed: func(n int) { s.level.Add(int64(n)) },
-	})
-	return err
-}
-
-func (s *server) newStore() (sink.Store, error) {
-	cfg := s.cfg
-	if cfg.isURL() {
-		s.where = sink.Redacted(cfg.sink)
-		return sink.NewNATS(sink.NATSConfig{
-			URL: cfg.sink, Stream: cfg.stream, Subject: cfg.subject, MessageBytes: int(cfg.message),
-		})
-	}
-	s.where = cfg.sink
-	if s.where == "" {
-		dir, err := os.MkdirTemp("", "weir-ingest-")
-		if err != nil {
-			return nil, err
-		}
-		s.where = dir
-	}
-	s.where = filepath.Clean(s.where)
-	return sink.NewFile(sink.FileConfig{
-		Dir: s.where, MaxBytes: int64(cfg.fileSize), Keep: cfg.fileKeep, Sync: sink.Sync(cfg.sync),
-	})
 }
 
 func (s *server) newListener(p protocol, logger *slog.Logger) *listener {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -22,33 +23,40 @@ type NATSConfig struct {
 	Stream string
 	// Subject is what lines are published under. Empty means ingest.lines.
 	Subject string
-	// MessageBytes is the size up to which lines are put into one message; a longer line is a message of its own. Zero
-	// means 32 KiB, 1 a message a line.
+	// MessageBytes is the size up to which lines are put into one message; a longer line is a message of its own. Where
+	// the server or the stream takes less, less is put into one. Zero means 32 KiB, 1 a message a line.
 	MessageBytes int
 	// AckTimeout is how long to wait for acknowledgements before what lacks one is sent again. Zero means 5 s.
 	AckTimeout time.Duration
 }
 
-// NATS is a Store that publishes to NATS JetStream. What the server has acknowledged is in the stream's files; what it
-// has not is published again, under the same message ID, so that the stream drops what it has already (within its
-// window for duplicates, two minutes by default).
+// NATS is a Store that publishes to NATS JetStream. What the server has acknowledged is in the stream's files; what it has
+// not is published again, under the same message ID, so that the stream drops what it has already (within its window for
+// duplicates, two minutes by default). A message that is too large for the server or for the stream is divided; a line that
+// is too large alone is rejected. All other errors can pass: a stream that is full refuses what somebody may make room for.
 type NATS struct {
 	cfg   NATSConfig
 	conn  *nats.Conn
 	js    jetstream.JetStream
 	run   string // part of the message IDs, which must differ between runs
-	ready bool   // the stream is there
+	ready bool   // the stream is there, and takes the subject
+	most  int    // bytes of a message that the stream takes; 0: no limit
 
 	batch    uint64 // of what follows
 	messages []message
+	rejected RejectedError
 }
 
 // message is a part of the batch that is being stored.
 type message struct {
 	lines  []byte
-	number int
+	offset int // in the batch: part of the message's ID
 	future jetstream.PubAckFuture
+	err    error
 }
+
+// headerBytes is more than what a message has beside its lines: the header with its ID.
+const headerBytes = 128
 
 var _ Store = (*NATS)(nil)
 
@@ -58,8 +66,13 @@ func NewNATS(cfg NATSConfig) (*NATS, error) {
 	cfg.Subject = cmp.Or(cfg.Subject, "ingest.lines")
 	cfg.MessageBytes = cmp.Or(cfg.MessageBytes, 32<<10)
 	cfg.AckTimeout = cmp.Or(cfg.AckTimeout, 5*time.Second)
-	if cfg.MessageBytes < 0 || cfg.AckTimeout < 0 {
+	switch {
+	case cfg.MessageBytes < 0 || cfg.AckTimeout < 0:
 		return nil, fmt.Errorf("%w: MessageBytes %d, AckTimeout %v", ErrConfig, cfg.MessageBytes, cfg.AckTimeout)
+	case !isSubject(cfg.Subject):
+		return nil, fmt.Errorf("%w: NATS subject %q: want tokens between dots, without spaces, * and >", ErrConfig, cfg.Subject)
+	case !isSubject(cfg.Stream) || strings.ContainsAny(cfg.Stream, `./\`):
+		return nil, fmt.Errorf(`%w: NATS stream %q: want a name without spaces, dots, *, >, / and \`, ErrConfig, cfg.Stream)
 	}
 	if err := CheckURL(cfg.URL); err != nil {
 		return nil, err
@@ -67,8 +80,8 @@ func NewNATS(cfg NATSConfig) (*NATS, error) {
 	// Without a buffer of its own, a client that is not connected says so, and what waits stays in the one queue that
 	// is bounded and watched.
 	conn, err := nats.Connect(cfg.URL, nats.Name("weir ingest"), nats.RetryOnFailedConnect(true),
-		nats.MaxReconnects(-1),
-		nats.ReconnectWait(100*time.Millisecond), nats.ReconnectJitter(0, 0), nats.ReconnectBufSize(-1))
+		nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond), nats.ReconnectJitter(0, 0),
+		nats.ReconnectBufSize(-1))
 	if err != nil {
 		// The client's error may have all of the URL.
 		return nil, fmt.Errorf("%w: %s: the client refuses it", ErrConfig, Redacted(cfg.URL))
@@ -81,32 +94,40 @@ func NewNATS(cfg NATSConfig) (*NATS, error) {
 	return &NATS{cfg: cfg, conn: conn, js: js, run: nuid.Next()}, nil
 }
 
-// Store publishes b and waits until all of it is acknowledged.
+// Check says why nothing can be stored at the moment. It is for the start, before the first Store.
+func (n *NATS) Check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, n.cfg.AckTimeout)
+	defer cancel()
+	return n.prepare(ctx)
+}
+
+// MaxRecordBytes is the longest line that the server and the stream take; 0 when that is not known, since Check failed.
+func (n *NATS) MaxRecordBytes() int {
+	if !n.ready {
+		return 0
+	}
+	return n.limit()
+}
+
+// Store publishes b and waits until all of it is acknowledged or rejected.
 func (n *NATS) Store(ctx context.Context, b *Batch) error {
 	ctx, cancel := context.WithTimeout(ctx, n.cfg.AckTimeout)
 	defer cancel()
-	if !n.conn.IsConnected() {
-		return fmt.Errorf("sink: NATS %s: %w", Redacted(n.cfg.URL), cmp.Or(n.conn.LastError(), nats.ErrDisconnected))
-	}
 	if err := n.prepare(ctx); err != nil {
-		return fmt.Errorf("sink: NATS stream %s: %w", n.cfg.Stream, err)
+		return err
 	}
 	if n.batch != b.Number {
-		n.batch = b.Number
-		n.divide(b.Lines)
+		n.batch, n.rejected = b.Number, RejectedError{}
+		n.messages = divide(nil, b.Lines, 0, min(n.cfg.MessageBytes, n.limit()))
 	}
-	for i := range n.messages {
-		m := &n.messages[i]
-		id := n.run + "-" + strconv.FormatUint(n.batch, 10) + "-" + strconv.Itoa(m.number)
-		var err error
-		// No retries by the client: they would outlive this call, and the memory of the lines.
-		m.future, err = n.js.PublishAsync(n.cfg.Subject, m.lines, jetstream.WithMsgID(id),
-			jetstream.WithRetryAttempts(0))
-		if err != nil {
-			return errors.Join(fmt.Errorf("sink: NATS publish: %w", err), n.await(ctx, n.messages[:i]))
+	for len(n.messages) > 0 { // each time some are acknowledged, rejected or divided
+		if err := n.publish(ctx); err != nil {
+			n.ready = false // the stream may be gone
+			return err
 		}
 	}
-	return n.await(ctx, n.messages)
+	rejected := n.rejected
+	return rejected.orNil()
 }
 
 // Close closes the connection.
@@ -117,64 +138,115 @@ func (n *NATS) Close() error {
 
 // prepare makes the stream when it is not there. A stream of that name that somebody has made stays as it is.
 func (n *NATS) prepare(ctx context.Context) error {
+	if !n.conn.IsConnected() {
+		return fmt.Errorf("sink: NATS %s: %w", Redacted(n.cfg.URL), cmp.Or(n.conn.LastError(), nats.ErrDisconnected))
+	}
 	if n.ready {
 		return nil
 	}
-	_, err := n.js.Stream(ctx, n.cfg.Stream)
+	stream, err := n.js.Stream(ctx, n.cfg.Stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		// DiscardNew: a full stream refuses, which is pressure. The other policy would throw away what it has
 		// acknowledged.
-		_, err = n.js.CreateStream(ctx, jetstream.StreamConfig{
-			Name: n.cfg.Stream, Subjects: []string{n.cfg.Subject}, Storage: jetstream.FileStorage, Discard: jetstream.DiscardNew,
+		stream, err = n.js.CreateStream(ctx, jetstream.StreamConfig{
+			Name: n.cfg.Stream, Subjects: []string{n.cfg.Subject}, Storage: jetstream.FileStorage,
+			Discard: jetstream.DiscardNew,
 		})
 	}
-	n.ready = err == nil
-	return err
-}
-
-// divide makes messages of whole lines.
-func (n *NATS) divide(lines []byte) {
-	n.messages = n.messages[:0]
-	for len(lines) > 0 {
-		end := min(len(lines), n.cfg.MessageBytes)
-		if end < len(lines) {
-			if last := bytes.LastIndexByte(lines[:end], '\n'); last >= 0 {
-				end = last + 1
-			} else {
-				end += bytes.IndexByte(lines[end:], '\n') + 1
-			}
-		}
-		n.messages = append(n.messages, message{lines: lines[:end], number: len(n.messages)})
-		lines = lines[end:]
+	if err != nil {
+		return fmt.Errorf("sink: NATS stream %s: %w", n.cfg.Stream, err)
 	}
-}
-
-// await waits for the acknowledgements of sent, the first messages, and forgets those that are acknowledged.
-func (n *NATS) await(ctx context.Context, sent []message) error {
-	var failed []message
-	var first error
-	for _, m := range sent {
-		var err error
-		select {
-		case <-m.future.Ok():
-			continue
-		case err = <-m.future.Err():
-		case <-ctx.Done():
-			select { // both may be ready
-			case <-m.future.Ok():
-				continue
-			default:
-			}
-			err = ctx.Err()
-		}
-		first = cmp.Or(first, err)
-		m.future = nil
-		failed = append(failed, m)
+	n.most = max(int(stream.CachedInfo().Config.MaxMsgSize), 0)
+	switch owner, err := n.js.StreamNameBySubject(ctx, n.cfg.Subject); {
+	case err != nil:
+		return fmt.Errorf("sink: NATS stream %s: subject %s: %w", n.cfg.Stream, n.cfg.Subject, err)
+	case owner != n.cfg.Stream:
+		return fmt.Errorf("sink: NATS stream %s: subject %s belongs to stream %s", n.cfg.Stream, n.cfg.Subject, owner)
 	}
-	n.messages = append(failed, n.messages[len(sent):]...)
-	if first != nil {
-		n.ready = false // the stream may be gone
-		return fmt.Errorf("sink: NATS: %d messages not acknowledged: %w", len(failed), first)
-	}
+	n.ready = true
 	return nil
+}
+
+// limit is how many bytes of lines the server and the stream take in one message.
+func (n *NATS) limit() int {
+	most := int(n.conn.MaxPayload())
+	if n.most > 0 {
+		most = min(most, n.most)
+	}
+	return max(most-headerBytes, 1)
+}
+
+// publish sends what is left of the batch once and waits for what becomes of it. It returns the first error that can pass.
+func (n *NATS) publish(ctx context.Context) (first error) {
+	sent := 0
+	for i := range n.messages {
+		m := &n.messages[i]
+		id := n.run + "-" + strconv.FormatUint(n.batch, 10) + "-" + strconv.Itoa(m.offset)
+		// No retries by the client: they would outlive this call, and the memory of the lines.
+		m.future, m.err = n.js.PublishAsync(n.cfg.Subject, m.lines, jetstream.WithMsgID(id), jetstream.WithRetryAttempts(0))
+		sent++
+		if m.err != nil && !isTooLarge(m.err) {
+			break
+		}
+	}
+	var left []message
+	for _, m := range n.messages[:sent] {
+		switch err := m.await(ctx); {
+		case err == nil:
+		case !isTooLarge(err):
+			first = cmp.Or(first, fmt.Errorf("sink: NATS: not acknowledged: %w", err))
+			left = append(left, m)
+		case bytes.IndexByte(m.lines, '\n') == len(m.lines)-1: // alone
+			n.rejected.add(m.lines, err)
+		default:
+			left = divide(left, m.lines, m.offset, len(m.lines)/2)
+		}
+	}
+	n.messages = append(left, n.messages[sent:]...)
+	return first
+}
+
+// await waits for the acknowledgement of m.
+func (m *message) await(ctx context.Context) error {
+	if m.err != nil {
+		return m.err
+	}
+	select {
+	case <-m.future.Ok():
+		return nil
+	case err := <-m.future.Err():
+		return err
+	case <-ctx.Done():
+	}
+	select { // both may be ready
+	case <-m.future.Ok():
+		return nil
+	default:
+		return ctx.Err()
+	}
+}
+
+// isTooLarge reports whether the server or the stream will never take the message, as it is.
+func isTooLarge(err error) bool {
+	return errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, jetstream.ErrStreamMessageExceedsMaximum)
+}
+
+// divide appends messages of whole lines of up to most bytes.
+func divide(to []message, lines []byte, offset, most int) []message {
+	for len(lines) > 0 {
+		piece := wholeLines(lines, most)
+		to = append(to, message{lines: piece, offset: offset})
+		lines, offset = lines[len(piece):], offset+len(piece)
+	}
+	return to
+}
+
+// isSubject reports whether text is a subject that can be published to.
+func isSubject(text string) bool {
+	for token := range strings.SplitSeq(text, ".") {
+		if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r == 0x7f || r == '*' || r == '>' }) {
+			return false
+		}
+	}
+	return true
 }

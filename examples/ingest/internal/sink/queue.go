@@ -33,8 +33,9 @@ type Batch struct {
 
 // A Store keeps batches. It belongs to the goroutine of its Queue.
 type Store interface {
-	// Store returns nil when b is kept, as durably as the store's settings say. After an error it is called again with
-	// the same batch. It borrows b until return.
+	// Store returns nil when b is kept, as durably as the store's settings say. A *RejectedError says that b is done
+	// with, and that some of its lines are not kept and never will be. After any other error, which must be one that can
+	// pass, it is called again with the same batch. It borrows b until return.
 	Store(ctx context.Context, b *Batch) error
 	Close() error
 }
@@ -45,6 +46,8 @@ type Config struct {
 	MaxBytes int
 	// BatchBytes is the size of a batch and of the blocks that the queue is made of. Zero means 256 KiB.
 	BatchBytes int
+	// Rejected gets the lines that the store rejects; the queue closes it, too. Nil means that they are dropped.
+	Rejected Store
 	// Changed, when set, is told each change of the bytes that wait. Any goroutine may call it, also several at a time.
 	Changed func(n int)
 	// RetryAfter is how long to wait after a failed Store; it doubles up to RetryAtMost. Zero means 50 ms and 1 s.
@@ -78,7 +81,8 @@ type Stats struct {
 	MostQueuedBytes  int
 	DeliveredBytes   uint64
 	DeliveredRecords uint64
-	RefusedRecords   uint64
+	RefusedRecords   uint64 // by Put
+	RejectedRecords  uint64 // by the store: set aside, or dropped
 	Retries          uint64
 	Failing          error // of the last Store, nil when it succeeded
 }
@@ -177,12 +181,16 @@ func (q *Queue) Close(ctx context.Context) error {
 	}
 	q.give()
 	<-q.ended
-	left := q.Stats()
-	if left.QueuedRecords > 0 {
-		return errors.Join(
-			fmt.Errorf("%w: %d records, %d bytes", ErrNotDelivered, left.QueuedRecords, left.QueuedBytes), left.Failing, q.store.Close())
+	var err error
+	if left := q.Stats(); left.QueuedRecords > 0 {
+		err = fmt.Errorf("%w: %d records, %d bytes", ErrNotDelivered, left.QueuedRecords, left.QueuedBytes)
+		err = errors.Join(err, left.Failing)
 	}
-	return q.store.Close()
+	err = errors.Join(err, q.store.Close())
+	if q.cfg.Rejected != nil {
+		err = errors.Join(err, q.cfg.Rejected.Close())
+	}
+	return err
 }
 
 // run stores batch after batch until the queue is closed and empty or ctx is done.
@@ -201,17 +209,43 @@ func (q *Queue) run(ctx context.Context) {
 			}
 			continue
 		}
-		if !q.keep(ctx, b) {
+		rejected, ok := q.keep(ctx, q.store, b)
+		if ok && rejected != nil {
+			ok = q.setAside(ctx, b, rejected)
+		}
+		if !ok {
 			return
 		}
-		q.done(b)
+		q.done(b, rejected)
 	}
 }
 
-// keep stores b, again and again until it is stored (true) or ctx is done.
-func (q *Queue) keep(ctx context.Context, b *Batch) bool {
+// setAside gives what the store has rejected to the other one, and reports whether ctx was not done before.
+func (q *Queue) setAside(ctx context.Context, b *Batch, rejected *RejectedError) bool {
+	policy := "set aside"
+	if q.cfg.Rejected == nil {
+		policy = "dropped"
+	}
+	q.cfg.Logger.Error("sink rejects records for good", "records", rejected.Records, "error", rejected.Err, "they are", policy)
+	if q.cfg.Rejected == nil {
+		return true
+	}
+	aside := &Batch{Number: b.Number, Lines: rejected.Lines, Records: rejected.Records}
+	again, ok := q.keep(ctx, q.cfg.Rejected, aside)
+	if again != nil {
+		q.cfg.Logger.Error("records cannot be set aside and are dropped", "records", again.Records, "error", again.Err)
+	}
+	return ok
+}
+
+// keep stores b, again and again until it is done with (true) or ctx is done. It returns what was rejected.
+func (q *Queue) keep(ctx context.Context, store Store, b *Batch) (*RejectedError, bool) {
 	for {
-		err := q.store.Store(ctx, b)
+		err := store.Store(ctx, b)
+		var rejected *RejectedError
+		if errors.As(err, &rejected) {
+			err = nil
+		}
 		q.mu.Lock()
 		before := q.stats.Failing
 		q.stats.Failing = err
@@ -224,16 +258,16 @@ func (q *Queue) keep(ctx context.Context, b *Batch) bool {
 				q.backoff.Reset()
 				q.cfg.Logger.Info("sink works again")
 			}
-			return true
+			return rejected, true
 		}
 		if ctx.Err() != nil {
-			return false
+			return nil, false
 		}
 		if before == nil {
 			q.cfg.Logger.Error("sink fails; what is queued waits", "error", err)
 		}
 		if !sleep(ctx, q.backoff.Next()) {
-			return false
+			return nil, false
 		}
 	}
 }
@@ -253,14 +287,18 @@ func (q *Queue) take() (*Batch, bool) {
 	return b, q.closed
 }
 
-// done counts b, which is stored, and keeps its memory for later.
-func (q *Queue) done(b *Batch) {
+// done counts b, which is stored but for what was rejected, and keeps its memory for later.
+func (q *Queue) done(b *Batch, rejected *RejectedError) {
+	if rejected == nil {
+		rejected = &RejectedError{}
+	}
 	n := len(b.Lines)
 	q.mu.Lock()
 	q.stats.QueuedBytes -= n
 	q.stats.QueuedRecords -= b.Records
-	q.stats.DeliveredBytes += uint64(n)
-	q.stats.DeliveredRecords += uint64(b.Records)
+	q.stats.DeliveredBytes += uint64(n - len(rejected.Lines))
+	q.stats.DeliveredRecords += uint64(b.Records - rejected.Records)
+	q.stats.RejectedRecords += uint64(rejected.Records)
 	if cap(b.Lines) == q.cfg.BatchBytes && len(q.free)*q.cfg.BatchBytes < q.cfg.MaxBytes/8 {
 		q.free = append(q.free, b.Lines[:0])
 	}

@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -21,10 +22,13 @@ import (
 
 const patience = 30 * time.Second
 
+var errTooLarge = errors.New("too large")
+
 // memory is a Store that fails when it is told to.
 type memory struct {
 	mu     sync.Mutex
 	fail   error
+	reject string // lines with this text
 	calls  int
 	lines  []byte
 	most   int
@@ -38,9 +42,16 @@ func (m *memory) Store(_ context.Context, b *Batch) error {
 	if m.fail != nil {
 		return m.fail
 	}
-	m.lines = append(m.lines, b.Lines...)
+	var rejected RejectedError
+	for line := range bytes.Lines(b.Lines) {
+		if m.reject != "" && bytes.Contains(line, []byte(m.reject)) {
+			rejected.add(line, errTooLarge)
+		} else {
+			m.lines = append(m.lines, line...)
+		}
+	}
 	m.most = max(m.most, len(b.Lines))
-	return nil
+	return rejected.orNil()
 }
 
 func (m *memory) Close() error {
@@ -248,11 +259,11 @@ func TestAFileThatCannotBeCutIsFollowedByANewOne(t *testing.T) {
 	dir := t.TempDir()
 	f, err := NewFile(FileConfig{Dir: dir})
 	require.NoError(t, err)
-	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	torn, err := os.Open(f.file.Name()) // for reading
 	require.NoError(t, err)
 	require.NoError(t, f.file.Close())
-	f.file = full
-	assert.ErrorIs(t, f.Store(context.Background(), &Batch{Lines: []byte("a\n")}), syscall.ENOSPC)
+	f.file = torn
+	assert.ErrorIs(t, f.takeBack(1, syscall.ENOSPC), syscall.ENOSPC)
 	require.NoError(t, f.Store(context.Background(), &Batch{Lines: []byte("a\n")}))
 	require.NoError(t, f.Close())
 	assert.Equal(t, []string{"", "a\n"}, readFiles(t, dir))
@@ -299,17 +310,15 @@ func TestARemovedDirectoryIsSaid(t *testing.T) {
 }
 
 func TestMessagesAreWholeLines(t *testing.T) {
-	n := &NATS{cfg: NATSConfig{MessageBytes: 6}}
-	n.divide([]byte("ab\ncd\nefghijkl\nm\no\n\n"))
 	var got []string
-	for i, m := range n.messages {
-		assert.Equal(t, i, m.number)
+	offset := 0
+	for _, m := range divide(nil, []byte("ab\ncd\nefghijkl\nm\no\n\n"), 0, 6) {
+		assert.Equal(t, offset, m.offset)
+		offset += len(m.lines)
 		got = append(got, string(m.lines))
 	}
 	assert.Equal(t, []string{"ab\ncd\n", "efghijkl\n", "m\no\n\n"}, got)
-	n.cfg.MessageBytes = 1
-	n.divide([]byte("ab\n\nc\n"))
-	assert.Len(t, n.messages, 3)
+	assert.Len(t, divide(nil, []byte("ab\n\nc\n"), 0, 1), 3)
 }
 
 func BenchmarkQueue(b *testing.B) {
