@@ -64,6 +64,8 @@ type Config struct {
 	Init func(*pipeline.Pipeline) error
 	// Closed, when set, is called on the loop after the channel has been closed and its handlers removed.
 	Closed func(*Channel)
+	// Unhandled, when set, gets what came through to the end of a pipeline; nil logs the first message of each channel.
+	Unhandled Unhandled
 	// Dialed, when set, is called on the loop for each channel that a handler connects with Context.Dial, before that
 	// one's Init; what it returns, when not nil, is that channel's Closed.
 	Dialed func(*Channel) (closed func(*Channel))

@@ -30,6 +30,9 @@ func (c head) Outgoing() uint64 {
 	return n
 }
 
+// Sent is how far the kernel has taken what was queued.
+func (c head) Sent() uint64 { return c.out.sent }
+
 // queuedPending is Pending without what was posted.
 func (c *Channel) queuedPending() int {
 	o := &c.out

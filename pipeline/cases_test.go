@@ -166,11 +166,11 @@ func caseFlushFailsAndErrorCaughtCloses(t *testing.T) {
 	}{
 		{
 			"close", func(ctx *pipeline.Context) { assert.NoError(t, ctx.Close()) },
-			[]string{"write 2000", "close"}, 2000, nil,
+			[]string{"send 2000", "close-write", "close"}, 2000, nil,
 		},
 		{
 			"abort", func(ctx *pipeline.Context) { ctx.Abort(nil) },
-			[]string{"write 2000", "abort"}, 0, pipeline.ErrClosed,
+			[]string{"reset"}, 0, pipeline.ErrClosed,
 		},
 	} {
 		t.Run(end.name, func(t *testing.T) {
@@ -194,6 +194,7 @@ func caseFlushFailsAndErrorCaughtCloses(t *testing.T) {
 						return nil
 					},
 				})
+			ch.Operations()
 			ch.WriteInbound("go")
 			assert.Equal(t, end.ops, ch.Operations())
 			assert.Len(t, ch.Outbound(), end.sent)

@@ -181,7 +181,8 @@ func TestProtocolSwitcherReplacesItselfInsideAnEvent(t *testing.T) {
 	log = nil
 	ch.WriteInbound("x", "y")
 	assert.Equal(t, journal{
-		"p:added", "p:read x", "b:read x", "p:read y", "b:read y", "p:read-complete", "b:read-complete",
+		"p:added", "p:read x", "b:read x", "p:read-complete", "b:read-complete",
+		"p:read y", "b:read y", "p:read-complete", "b:read-complete",
 	}, log)
 }
 

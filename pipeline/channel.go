@@ -49,6 +49,8 @@ type Channel interface {
 	// Outgoing is how far what is on its way out goes: it grows by each byte that is written, posted or held. It may
 	// count from anew where nothing is queued.
 	Outgoing() uint64
+	// Sent grows by each byte that the kernel has taken. It may count from anew where nothing is queued.
+	Sent() uint64
 	// Writable reports whether Pending is below the watermarks (with hysteresis) and the channel is open for writing.
 	Writable() bool
 	// WritabilityMayHaveChanged makes the channel compare Pipeline.Writable with what it last told the handlers, at the

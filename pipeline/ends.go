@@ -29,22 +29,23 @@ func (end) Close(ctx *Context) error {
 	return nil
 }
 
-// UnhandledObserver is what a Channel may have besides: it then gets what reached the tail. pipelinetest records it.
+// UnhandledObserver is what a Channel may have besides: it then gets what came through to the tail.
 type UnhandledObserver interface {
-	// Unhandled borrows msg until return. The message counts as unhandled all the same.
-	Unhandled(msg any)
+	// Unhandled borrows msg until return. It reports whether somebody took notice; otherwise the first is logged.
+	Unhandled(msg any) bool
 	UnhandledEvent(event any)
+	// UnhandledError comes before the channel is closed for err.
+	UnhandledError(err error)
 }
 
 func (end) ChannelRead(ctx *Context, msg any) error {
 	p := ctx.p
 	p.unhandled++
-	if o, ok := p.ch.(UnhandledObserver); ok {
-		o.Unhandled(msg)
+	if o, ok := p.ch.(UnhandledObserver); ok && o.Unhandled(msg) {
 		return nil
 	}
 	if p.unhandled == 1 {
-		p.ch.Logger().Debug("pipeline: message reached the tail unhandled, dropped; further ones are only counted",
+		p.ch.Logger().Warn("pipeline: message reached the tail unhandled, dropped; further ones are only counted",
 			slog.Uint64("channel", p.ch.ID()), slog.String("type", fmt.Sprintf("%T", msg)))
 	}
 	return nil
@@ -87,6 +88,9 @@ func (relay) ChannelRead(ctx *Context, msg any) error {
 func (p *Pipeline) uncaught(err error) {
 	if !p.Open() && !errors.Is(err, ErrClosed) {
 		p.ch.Logger().Debug("pipeline: error after close", slog.Uint64("channel", p.ch.ID()), slog.Any("error", err))
+	}
+	if o, ok := p.ch.(UnhandledObserver); ok {
+		o.UnhandledError(err)
 	}
 	p.ch.Close(err)
 }

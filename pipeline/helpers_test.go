@@ -264,6 +264,7 @@ func (c *bareChannel) Logger() *slog.Logger             { return c.logger }
 func (c *bareChannel) Now() time.Duration               { return 0 }
 func (c *bareChannel) NewTimer(func()) pipeline.Timer   { return nil }
 func (c *bareChannel) Outgoing() uint64                 { return 0 }
+func (c *bareChannel) Sent() uint64                     { return 0 }
 func (c *bareChannel) NewSignal(func()) pipeline.Signal { return nil }
 func (c *bareChannel) Dial(string, string, func(*pipeline.Pipeline) error, func(error)) error {
 	return nil

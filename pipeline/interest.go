@@ -53,6 +53,10 @@ func (c *Context) Pending() int { return c.p.ch.Pending() }
 // queued.
 func (c *Context) Outgoing() uint64 { return c.p.ch.Outgoing() }
 
+// Sent grows by each byte that the kernel takes, also within what is given up as a whole and so stays in Pending. It
+// may count from anew where nothing is queued.
+func (c *Context) Sent() uint64 { return c.p.ch.Sent() }
+
 // Writable reports whether pending is below the channel's watermarks and no Context says otherwise.
 func (c *Context) Writable() bool { return c.p.Writable() }
 

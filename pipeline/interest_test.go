@@ -24,19 +24,20 @@ func TestReadingIsOnWhileNoContextPausesIt(t *testing.T) {
 		ops     []string
 	}{
 		{"resume without a reason", a.Resume, true, nil},
-		{"first reason", a.Pause, false, []string{"stop-reading"}},
+		{"first reason", a.Pause, false, []string{"cancel", "watch"}},
 		{"the same again", a.Pause, false, nil},
 		{"second reason", b.Pause, false, nil},
 		{"not its own reason", c.Resume, false, nil},
 		{"first gone", a.Resume, false, nil},
 		{"gone twice", a.Resume, false, nil},
-		{"last gone", b.Resume, true, []string{"start-reading"}},
+		{"last gone", b.Resume, true, []string{"cancel", "receive"}},
 		{"gone twice", b.Resume, true, nil},
-		{"once more", c.Pause, false, []string{"stop-reading"}},
-		{"resume", c.Resume, true, []string{"start-reading"}},
+		{"once more", c.Pause, false, []string{"cancel", "watch"}},
+		{"resume", c.Resume, true, []string{"cancel", "receive"}},
 	}
 	for _, s := range steps {
 		s.do()
+		ch.RunTasks()
 		assert.Equal(t, s.reading, ch.Pipeline().Reading(), s.name)
 		assert.Equal(t, s.reading, b.Reading(), "%s: everyone sees the same", s.name)
 		assert.Equal(t, s.ops, ch.Operations(), s.name)
@@ -58,7 +59,7 @@ func TestRemovalTakesTheReasonsAway(t *testing.T) {
 	})
 	assert.True(t, ch.Pipeline().Reading())
 	assert.True(t, ch.Writable())
-	assert.Equal(t, []string{"start-reading"}, ch.Operations())
+	assert.Equal(t, []string{"cancel", "receive"}, ch.Operations())
 	ch.Do(func() {
 		require.NoError(t, ch.Pipeline().AddLast("heir", pass{})) // takes over a's bit
 		a.Pause()

@@ -148,12 +148,12 @@ func TestAbortInsideWriteHandlerOfPostponedOutput(t *testing.T) {
 
 func TestPendingLimitInsideEncoderClosesOnce(t *testing.T) {
 	inactive := 0
-	ch := pipelinetest.NewConfig(t, pipelinetest.Config{MaxPendingBytes: 100, Stalled: true}, pass{},
+	ch := pipelinetest.NewConfig(t, pipelinetest.Config{MaxPendingBytes: 4096, Stalled: true}, pass{},
 		pipelinetest.Named("app", onInactive(func(*pipeline.Context) error { inactive++; return nil })))
 	app := ch.Context("app")
 	ch.Do(func() {
-		check(app.Write(make([]byte, 100)))
-		check(app.Write(make([]byte, 100))) // at the limit, not above it
+		check(app.Write(make([]byte, 4096)))
+		check(app.Write(make([]byte, 4096))) // at the limit, not above it
 		assert.ErrorIs(t, app.Write(make([]byte, 1)), pipeline.ErrPendingLimit)
 		assert.ErrorIs(t, app.Write(make([]byte, 1)), pipeline.ErrClosed)
 		assert.False(t, app.Reading())

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirnet/weir/buffer"
+	"github.com/weirnet/weir/channel"
 	"github.com/weirnet/weir/pipeline"
 	"github.com/weirnet/weir/pipeline/pipelinetest"
 )
@@ -302,14 +303,15 @@ func TestAPanicBehindAFramerLeavesNothingAndNothingComesAfterIt(t *testing.T) {
 			}
 			panic(errTest)
 		}
-		assert.PanicsWithError(t, errTest.Error(), func() { ch.WriteInboundSplit([]byte("one\npanic\ntwo\nthr"), c.size) },
-			c.name)
+		ch.WriteInboundSplit([]byte("one\npanic\ntwo\nthr"), c.size)
+		assert.ErrorIs(t, ch.TakeError(), channel.ErrPanic, c.name)
+		assert.ErrorContains(t, ch.TakeError(), errTest.Error(), c.name)
+		assert.True(t, ch.Closed(), c.name)
 		ch.Pipeline().FireRead(buffer.Wrap([]byte("more\n")))
 		assert.NotContains(t, strings.Join(a.got, " "), "two", c.name)
 		if c.name != "after it was taken out" {
 			assert.Equal(t, []string{"one", "panic"}, a.got, c.name)
 		}
-		ch.Abort(errTest)
 		ch.Finish() // every buffer is back
 	}
 }
@@ -327,10 +329,10 @@ func TestAPanicAtAResumeOrAtTheEndOfTheStreamLeavesNothing(t *testing.T) {
 		}
 		ch.WriteInbound("one\ntwo\ntail")
 		ch.PeerClose()
-		assert.PanicsWithError(t, errTest.Error(), func() { ch.Do(ch.Context("app").Resume) })
+		ch.Do(ch.Context("app").Resume)
+		assert.ErrorIs(t, ch.TakeError(), channel.ErrPanic)
 		assert.Equal(t, at, a.got[len(a.got)-1])
 		assert.Zero(t, a.closed)
-		ch.Abort(errTest)
 		ch.Finish()
 	}
 }

@@ -75,6 +75,7 @@ type Handler struct {
 	sent    time.Duration // of the last bytes known to be sent
 	flushed time.Duration // of the last flush while not watching: what it sent has left, if nothing is pending
 	pending int           // when last looked
+	taken   uint64        // Sent, when last looked
 
 	watching   bool // a Flushed callback is out, and only progress counts
 	readClosed bool
@@ -240,14 +241,14 @@ func (h *Handler) lookAtOutput(ctx *pipeline.Context, now time.Duration) {
 	if h.clocks[Writer].period == 0 && h.clocks[All].period == 0 {
 		return
 	}
-	pending := ctx.Pending()
+	pending, taken := ctx.Pending(), ctx.Sent()
 	switch {
 	case !h.watching: // between the last flush and now; a stall begins at the earliest with the flush
 		h.sent = max(h.sent, h.flushed)
-	case pending < h.pending:
+	case pending < h.pending, taken != h.taken:
 		h.sent = now
 	}
-	h.pending = pending
+	h.pending, h.taken = pending, taken
 	if pending > 0 && !h.watching {
 		h.watching = true
 		ctx.Flushed(h.whenSent)

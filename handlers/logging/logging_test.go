@@ -63,12 +63,12 @@ func TestTheLifeOfAChannel(t *testing.T) {
 	ch.WriteInbound("hello")
 	assert.Equal(t, []string{
 		"level=INFO msg=read at=socket … bytes=5", "level=INFO msg=write at=socket … bytes=5",
-		`level=INFO msg="read complete" at=socket …`, "level=INFO msg=flush at=socket … pendingBytes=5",
+		`level=INFO msg="read complete" at=socket …`, "level=INFO msg=flush at=socket … pendingBytes=4096",
 	}, lines())
 	ch.Stall()
 	ch.Do(func() { assert.NoError(t, ch.Pipeline().Write(strings.Repeat("x", 100<<10))) })
 	assert.Contains(t, strings.Join(lines(), "\n"),
-		`msg="writability changed" at=socket … writable=false pendingBytes=102400`)
+		`msg="writability changed" at=socket … writable=false pendingBytes=131072`)
 	ch.Unstall()
 	assert.Contains(t, strings.Join(lines(), "\n"),
 		`msg="writability changed" at=socket … writable=true pendingBytes=0`)

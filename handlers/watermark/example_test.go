@@ -24,18 +24,17 @@ func ExampleHandler() {
 	ch.WriteInbound(make([]byte, 2000))
 	fmt.Println(h.Level(), "with", ch.Pending(), "pending")
 	ch.WriteInbound("more")
-	ch.Drain(1800)
 	ch.Unstall()
 	fmt.Println(h.Level(), "and", ch.Pending(), "pending")
 	// Output:
-	// HIGH with 2000 pending
+	// HIGH with 2048 pending
 	// NORMAL and 0 pending
 }
 
 // Measurements of which some may be lost: reading goes on while the peer does not take the replies, and whole lines are
 // dropped.
 func ExampleDropGate() {
-	h, err := watermark.New(watermark.Config{HighBytes: 10, LowBytes: 5, KeepReading: true})
+	h, err := watermark.New(watermark.Config{HighBytes: 4 << 10, LowBytes: 1 << 10, KeepReading: true})
 	if err != nil {
 		fmt.Println(err)
 		return

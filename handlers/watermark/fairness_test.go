@@ -247,6 +247,7 @@ func TestWhoKeepsReadingGoesByTheLevelItself(t *testing.T) {
 	assert.Zero(t, shared.Waiting(), "it does not wait")
 	shared.Add(-8 << 10)
 	ch.WriteInbound("y")
+	l.RunTasks() // what has come before what was signalled
 	assert.Equal(t, 1, got)
 
 	shared.Add(8 << 10)

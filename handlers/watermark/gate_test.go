@@ -103,7 +103,7 @@ func TestAGateDropsNothingWhereReadingPauses(t *testing.T) {
 
 // The gate looks behind each frame, so that a framer that asks ctx.Reading stops there.
 func TestAFramerStopsBehindTheFrameThatIsTooMuch(t *testing.T) {
-	h := newHandler(t, small())
+	h := newHandler(t, medium())
 	framer := onRead(func(ctx *pipeline.Context, _ any) error {
 		for i := 0; i < 3 && ctx.Reading(); i++ {
 			ctx.FireRead(&frame{"one of three"})
@@ -113,7 +113,7 @@ func TestAFramerStopsBehindTheFrameThatIsTooMuch(t *testing.T) {
 	seen := 0
 	ch, _ := channel(t, h, framer, watermark.NewDropGate(h), onRead(func(ctx *pipeline.Context, _ any) error {
 		seen++
-		return ctx.WriteBytes(make([]byte, 600))
+		return ctx.WriteBytes(make([]byte, 3000))
 	}))
 	ch.Stall()
 	ch.WriteInbound("three frames")

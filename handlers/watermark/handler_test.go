@@ -17,6 +17,11 @@ func small() watermark.Config {
 	return watermark.Config{HighBytes: 1024, LowBytes: 256, HardLimitBytes: 4096}
 }
 
+// medium is for what is written: a block holds 4 KiB and more.
+func medium() watermark.Config {
+	return watermark.Config{HighBytes: 8 << 10, LowBytes: 3 << 10, HardLimitBytes: 32 << 10}
+}
+
 func TestConfigIsValidated(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -147,7 +152,7 @@ func TestItResumesHoweverPendingFell(t *testing.T) {
 				ch.Stall()
 				ch.Do(func() { check(ctx.WriteBytes(make([]byte, 2000))) })
 			},
-			func(ch *pipelinetest.Channel, _ *pipeline.Context) { ch.Drain(1800) },
+			func(ch *pipelinetest.Channel, _ *pipeline.Context) { ch.Drain(2000) },
 		},
 		"they were posted": {
 			func(ch *pipelinetest.Channel, ctx *pipeline.Context) {
@@ -155,7 +160,7 @@ func TestItResumesHoweverPendingFell(t *testing.T) {
 				check(ctx.Ref().TryWrite(make([]byte, 2000)))
 				ch.RunTasks()
 			},
-			func(ch *pipelinetest.Channel, _ *pipeline.Context) { ch.Drain(1744) },
+			func(ch *pipelinetest.Channel, _ *pipeline.Context) { ch.Drain(2000) },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -203,13 +208,11 @@ func TestWritingGoesOnWhileReadingIsPaused(t *testing.T) {
 	ch.Operations()
 	ch.Do(func() { check(ctx.Write("out")) })
 	assert.Equal(t, "out", ch.OutboundString())
-	for _, op := range ch.Operations() {
-		assert.NotContains(t, op, "reading", "what is written does not touch it either")
-	}
+	assert.Equal(t, []string{"send 3"}, ch.Operations(), "what is written does not touch it either")
 }
 
 func TestABatchStopsAtTheMessageThatIsTooMuch(t *testing.T) {
-	h := newHandler(t, small())
+	h := newHandler(t, medium())
 	seen := 0
 	// A decoder that makes ten messages of one, and asks before each.
 	decoder := onRead(func(ctx *pipeline.Context, msg any) error {
@@ -220,7 +223,7 @@ func TestABatchStopsAtTheMessageThatIsTooMuch(t *testing.T) {
 	})
 	app := onRead(func(ctx *pipeline.Context, _ any) error {
 		seen++
-		return ctx.WriteBytes(make([]byte, 600))
+		return ctx.WriteBytes(make([]byte, 3000))
 	})
 	ch, _ := channel(t, h, decoder, watermark.NewProbe(h), app)
 	ch.Stall()

@@ -12,31 +12,35 @@ import (
 
 // The peer reads now and then; each row is what is pending after it has or something was written.
 func TestTheLevelsOfAPeerThatReadsNowAndThen(t *testing.T) {
-	h := newHandler(t, small())
+	h := newHandler(t, medium())
 	ch, ctx := channel(t, h)
 	ch.Stall()
+	const piece = 2 << 10 // is a block of its own
 	for _, tc := range []struct {
-		pending int
-		reading bool
-		level   watermark.Level
+		write, size, drain, pending int
+		reading                     bool
+		level                       watermark.Level
 	}{
-		{0, true, watermark.Normal},
-		{1024, false, watermark.High},
-		{512, false, watermark.High},
-		{200, true, watermark.Normal},
-		{5000, false, watermark.High}, // by one message, which is accepted
+		{0, 0, 0, 0, true, watermark.Normal},
+		{2, piece, 0, 4 << 10, true, watermark.Normal},
+		{2, piece, 0, 8 << 10, false, watermark.High},
+		{0, 0, 2*piece - 1, 8 << 10, false, watermark.High}, // what is sent at once is given up at once
+		{0, 0, 1, 4 << 10, false, watermark.High},
+		{0, 0, 2 * piece, 0, true, watermark.Normal},
+		{1, 40 << 10, 0, 64 << 10, false, watermark.High}, // by one message, which is accepted
 	} {
-		if more := tc.pending - ch.Pending(); more > 0 {
-			ch.Do(func() { assert.NoError(t, ctx.WriteBytes(make([]byte, more))) })
-		} else {
-			ch.Drain(-more)
-		}
+		ch.Do(func() {
+			for range tc.write {
+				assert.NoError(t, ctx.Write(make([]byte, tc.size)))
+			}
+		})
+		ch.Drain(tc.drain)
 		assert.Equal(t, tc.pending, ch.Pending())
 		assert.Equal(t, tc.reading, ctx.Reading(), "%d pending", tc.pending)
 		assert.Equal(t, tc.level, h.Level(), "%d pending", tc.pending)
 		assert.True(t, ch.Open(), "%d pending", tc.pending)
 	}
-	ch.Do(func() { assert.NoError(t, ctx.WriteBytes([]byte("x"))) }) // finds 5000 pending
+	ch.Do(func() { assert.NoError(t, ctx.WriteBytes([]byte("x"))) }) // finds 64 KiB pending
 	assert.Equal(t, watermark.OverLimit, h.Level())
 	assert.False(t, ctx.Reading())
 	assert.True(t, ch.Closed())

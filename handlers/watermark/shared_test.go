@@ -119,8 +119,7 @@ func TestResumingStopsWhenTheLevelRisesAgain(t *testing.T) {
 	f := newFleet(t, watermark.SharedConfig{HighBytes: 1000, ResumesPerTurn: 1}, 1, 4)
 	f.shared.Add(1000)
 	for _, ch := range f.channels {
-		ch.WriteInbound("x")
-		ch.WriteInbound(make([]byte, 1000))
+		ch.WriteInbound("x", make([]byte, 1000)) // the channel has it already when it pauses
 	}
 	f.order = nil
 	for round := range f.channels {
@@ -180,7 +179,7 @@ func TestReservationsBoundWhatArrives(t *testing.T) {
 	all := make([]*one, n)
 	for i := range all {
 		h := newHandler(t, watermark.Config{RateBytesPerSecond: -1, Shared: []*watermark.Shared{shared}})
-		ch := l.NewConfig(pipelinetest.Config{Inactive: true, Manual: true}, pipelinetest.Named("watermark", h))
+		ch := l.NewConfig(pipelinetest.Config{Manual: true}, pipelinetest.Named("watermark", h))
 		all[i] = &one{h: h, ctx: ch.Context("watermark")}
 	}
 	for _, c := range all { // all idle and armed

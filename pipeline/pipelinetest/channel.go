@@ -3,108 +3,73 @@ package pipelinetest
 import (
 	"cmp"
 	"errors"
-	"io"
 	"log/slog"
 	"net/netip"
 	"testing"
 	"time"
 
+	"github.com/weirnet/weir/channel"
 	"github.com/weirnet/weir/pipeline"
+	"github.com/weirnet/weir/transport"
+	"github.com/weirnet/weir/transport/sim"
 )
 
-// Causes of closing, beside those of package pipeline and syscall.ECONNRESET.
-var (
-	// ErrCloseTimeout ended a Close whose peer did not take the data in time.
-	ErrCloseTimeout = errors.New("pipelinetest: close timed out")
-	// ErrPausedClose closed a channel whose peer had finished or gone and took nothing for PausedCloseTimeout, while reading was
-	// paused.
-	ErrPausedClose = errors.New("pipelinetest: peer gone while reading was paused")
-)
-
-// Config configures a Channel. The zero value works; the limits have the defaults of package channel.
+// Config configures a Channel. The zero value works. The fields that channel.Config has mean the same there.
 type Config struct {
-	// WriteHighBytes and WriteLowBytes steer Context.Writable: false when more than high is pending, true again when
-	// less than low is. Zero means 64 KiB and 32 KiB.
-	WriteHighBytes int
-	WriteLowBytes  int
-	// MaxPendingBytes is what may be pending before one more write aborts the channel. Zero means 16 MiB.
-	MaxPendingBytes int
-	// CloseTimeout bounds Close. Zero means 5 s.
-	CloseTimeout time.Duration
-	// PausedCloseTimeout is how long data of a peer that has gone waits for a resume. Zero means 30 s.
+	MaxPendingBytes    int
+	WriteHighBytes     int
+	WriteLowBytes      int
+	CloseTimeout       time.Duration
+	CloseDiscardBytes  int
 	PausedCloseTimeout time.Duration
-	// MaxPostedTasks bounds the Ref.Execute tasks that wait. Zero means 1024.
-	MaxPostedTasks int
+	MaxPostedTasks     int
+	// Logger defaults to one whose errors show when the test fails.
+	Logger *slog.Logger
+	// Init fills the pipeline before the handlers given to New are added. When it fails, the channel is aborted.
+	Init func(*pipeline.Pipeline) error
+
 	// LocalAddr and RemoteAddr default to 192.0.2.1:80 and 192.0.2.2:50000 (RFC 5737 addresses).
 	LocalAddr  netip.AddrPort
 	RemoteAddr netip.AddrPort
-	// Logger defaults to one that discards.
-	Logger *slog.Logger
-	// Init fills the pipeline before the handlers given to New are added. When it fails, the channel is aborted with the
-	// error as its cause.
-	Init func(*pipeline.Pipeline) error
-	// Inactive leaves the activation to Activate.
+	// Inactive leaves connecting to Activate: before, there is no pipeline, but the peer may do something.
 	Inactive bool
 	// Manual makes the loop turn only in RunTasks, Advance and Finish, for tests that look at what happens in between.
 	Manual bool
-	// Stalled starts with a peer that takes nothing until Drain or Unstall.
+	// Stalled starts with a kernel that takes nothing until Drain or Unstall.
 	Stalled bool
 	// SilentPeer leaves the peer's FIN to PeerClose; otherwise the peer answers the channel's FIN at once.
 	SilentPeer bool
 }
 
-func (cfg Config) withDefaults() Config {
-	cfg.WriteHighBytes = cmp.Or(cfg.WriteHighBytes, 64<<10)
-	cfg.WriteLowBytes = cmp.Or(cfg.WriteLowBytes, 32<<10)
-	cfg.MaxPendingBytes = cmp.Or(cfg.MaxPendingBytes, 16<<20)
-	cfg.CloseTimeout = cmp.Or(cfg.CloseTimeout, 5*time.Second)
-	cfg.PausedCloseTimeout = cmp.Or(cfg.PausedCloseTimeout, 30*time.Second)
-	cfg.MaxPostedTasks = cmp.Or(cfg.MaxPostedTasks, 1024)
-	cfg.LocalAddr = cmp.Or(cfg.LocalAddr, netip.MustParseAddrPort("192.0.2.1:80"))
-	cfg.RemoteAddr = cmp.Or(cfg.RemoteAddr, netip.MustParseAddrPort("192.0.2.2:50000"))
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
+func (cfg *Config) channel() *channel.Config {
+	return &channel.Config{
+		MaxPendingBytes: cfg.MaxPendingBytes, WriteHighBytes: cfg.WriteHighBytes, WriteLowBytes: cfg.WriteLowBytes,
+		CloseTimeout: cfg.CloseTimeout, CloseDiscardBytes: cfg.CloseDiscardBytes,
+		PausedCloseTimeout: cfg.PausedCloseTimeout, MaxPostedTasks: cfg.MaxPostedTasks, Logger: cfg.Logger,
 	}
-	return cfg
 }
 
-// state is where a Channel stands: open → active → closing → closed.
-type state uint8
-
-const (
-	stateOpen state = iota
-	stateActive
-	stateClosing
-	stateClosed
-)
-
-// Channel is a channel without a socket. It belongs to the test's goroutine.
+// Channel is a channel.Channel with a peer that the test plays. It belongs to the test's goroutine.
 type Channel struct {
-	pipe pipeline.Driver
-	l    *Loop
-	cfg  Config
-	id   uint64
+	l       *Loop
+	cfg     Config
+	dialing *sim.Dialing
+	real    *channel.Channel
+	ctx     *pipeline.Context // of a handler that has left: it only asks the channel
+	closed  bool
 
-	state        state
-	dirty        bool // an end of turn is due
-	resumeDue    bool
-	finishDue    bool
-	closeEntered bool
-	cause        error
-	timers       []*timer // of handlers
-	closing      *timer
-	pausedEnd    *timer
-	retryGrant   *timer
+	peer    *sim.Peer
+	peerEnd error    // what the peer did: io.EOF, ECONNRESET
+	early   []func() // what it did before the connection was made
+	feeder  *feeder  // nil until there is a message that is not bytes
+	sent    int64    // bytes the peer has sent
+	extra   int      // of SetPending
 
-	in    input
-	out   output
-	post  *poster
-	dials []*Dial
+	inbound []any
+	events  []any
+	ops     []string
 
-	inbound                 []any
-	events                  []any
-	ops                     []string
-	uncaught, uncaughtTaken error
+	uncaught, taken error
 }
 
 // Named is a handler with a name, for New. Others get names made from their types.
@@ -115,8 +80,8 @@ type named struct {
 	h    any
 }
 
-// New answers an active channel, on a loop of its own, with these handlers, head to tail. The test fails when one cannot
-// be added.
+// New returns an active channel, on a loop of its own, with these handlers, head to tail. The test fails when one cannot be
+// added.
 func New(t testing.TB, handlers ...any) *Channel {
 	t.Helper()
 	return NewLoop(t).NewConfig(Config{}, handlers...)
@@ -137,29 +102,66 @@ func (l *Loop) New(handlers ...any) *Channel {
 // NewConfig is the function NewConfig on this loop.
 func (l *Loop) NewConfig(cfg Config, handlers ...any) *Channel {
 	l.t.Helper()
-	l.lastID++
-	c := &Channel{l: l, cfg: cfg.withDefaults(), id: l.lastID}
-	c.out.below, c.out.told, c.out.stalled = true, true, cfg.Stalled
-	c.closing = l.newTimer(func() { socket{c}.Abort(ErrCloseTimeout) })
-	c.pausedEnd = l.newTimer(c.pausedTooLong)
-	c.retryGrant = l.newTimer(func() { socket{c}.GrantChanged() })
-	c.post = newPoster(c)
-	l.channels = append(l.channels, c)
-	l.manual = l.manual || cfg.Manual
-	c.pipe.Init(socket{c})
-	l.enter(func() { c.fill(handlers) })
+	c := l.newChannel(cfg)
+	settings := c.cfg.channel()
+	settings.Unhandled, settings.Dialed, settings.Closed = tail{l}, l.dialed, c.over
+	settings.Init = func(p *pipeline.Pipeline) error { return c.fill(p, handlers) }
+	l.next = c
+	channel.Dial(l.loop, &transport.DialConfig{}, settings, func(ch *channel.Channel, err error) {
+		if err != nil {
+			l.failure = err.Error()
+			return
+		}
+		c.attach(ch)
+	})
+	if l.next != nil {
+		l.next = nil
+		l.RunTasks() // tells why
+	}
 	if !cfg.Inactive {
 		c.Activate()
 	}
 	return c
 }
 
-func (c *Channel) fill(handlers []any) {
-	c.l.t.Helper()
+func (l *Loop) newChannel(cfg Config) *Channel {
+	l.t.Helper()
+	if l.depth > 0 {
+		l.t.Fatalf("pipelinetest: a channel cannot be made inside a handler")
+	}
+	cfg.LocalAddr = cmp.Or(cfg.LocalAddr, netip.MustParseAddrPort("192.0.2.1:80"))
+	cfg.RemoteAddr = cmp.Or(cfg.RemoteAddr, netip.MustParseAddrPort("192.0.2.2:50000"))
+	c := &Channel{l: l, cfg: cfg}
+	l.channels = append(l.channels, c)
+	l.manual = l.manual || cfg.Manual
+	return c
+}
+
+// attach is told of the channel before its Init.
+func (c *Channel) attach(ch *channel.Channel) {
+	c.real = ch
+	c.l.of[ch] = c
+	p := ch.Pipeline()
+	if err := p.AddFirst("pipelinetest", visitor{}); err != nil {
+		c.l.failure = err.Error()
+		return
+	}
+	c.ctx = p.Context("pipelinetest")
+	_, _ = p.Remove("pipelinetest")
+}
+
+// visitor is a handler for nothing.
+type visitor struct{}
+
+func (visitor) ChannelEvent(ctx *pipeline.Context, event any) error { ctx.FireEvent(event); return nil }
+
+func (c *Channel) fill(p *pipeline.Pipeline, handlers []any) error {
+	if c.feeder != nil {
+		c.installFeeder()
+	}
 	if c.cfg.Init != nil {
-		if err := c.cfg.Init(c.pipe.Pipeline()); err != nil {
-			socket{c}.Abort(err)
-			return
+		if err := c.cfg.Init(p); err != nil {
+			return err
 		}
 	}
 	for _, h := range handlers {
@@ -167,33 +169,51 @@ func (c *Channel) fill(handlers []any) {
 		if !ok {
 			n = named{h: h}
 		}
-		if err := c.pipe.Pipeline().AddLast(n.name, n.h); err != nil {
-			c.l.t.Fatalf("pipelinetest: %v", err)
+		if err := p.AddLast(n.name, n.h); err != nil {
+			c.l.failure = err.Error()
+			return err
 		}
 	}
+	return nil
 }
 
-// Activate fires ChannelActive; input that waits is delivered afterwards.
+// over is the channel's Config.Closed.
+func (c *Channel) over(*channel.Channel) { c.closed = true }
+
+// Activate connects a channel that is Inactive: its pipeline is filled, ChannelActive fires, and what the peer did already
+// comes after that.
 func (c *Channel) Activate() {
-	c.l.act(func() {
-		if c.state != stateOpen {
-			return
-		}
-		c.state = stateActive
-		c.pipe.FireActive()
-		c.dirty = true
-	})
+	c.l.t.Helper()
+	if c.dialing == nil || c.dialing.Over() {
+		return
+	}
+	c.connect()
+	c.l.turn(0)
+	c.l.act(func() {})
+}
+
+// connect makes the connection.
+func (c *Channel) connect() {
+	c.peer = c.dialing.Connect(c.cfg.LocalAddr, c.cfg.RemoteAddr)
+	c.l.handles[c.peer.Handle()] = c
+	if c.cfg.Stalled {
+		c.peer.Stall()
+	}
+	for _, fn := range c.early {
+		fn()
+	}
+	c.early = nil
 }
 
 // Pipeline is the channel's pipeline.
-func (c *Channel) Pipeline() *pipeline.Pipeline { return c.pipe.Pipeline() }
+func (c *Channel) Pipeline() *pipeline.Pipeline { return c.real.Pipeline() }
 
 // Context is the Context of the handler of that name. The test fails when there is none.
 func (c *Channel) Context(name string) *pipeline.Context {
 	c.l.t.Helper()
-	ctx := c.pipe.Pipeline().Context(name)
+	ctx := c.Pipeline().Context(name)
 	if ctx == nil {
-		c.l.t.Fatalf("pipelinetest: no handler %q in %q", name, c.pipe.Pipeline().Names())
+		c.l.t.Fatalf("pipelinetest: no handler %q in %q", name, c.Pipeline().Names())
 	}
 	return ctx
 }
@@ -201,11 +221,17 @@ func (c *Channel) Context(name string) *pipeline.Context {
 // Loop is the loop that the channel belongs to.
 func (c *Channel) Loop() *Loop { return c.l }
 
-// Do runs fn as an event of the loop, and what follows from it: for what a test does with a Context.
-func (c *Channel) Do(fn func()) { c.l.act(fn) }
+// Do runs fn, which may do what a handler does with a Context, and turns the loop.
+func (c *Channel) Do(fn func()) {
+	c.l.t.Helper()
+	c.l.act(fn)
+}
 
 // RunTasks is Loop.RunTasks.
-func (c *Channel) RunTasks() int { return c.l.RunTasks() }
+func (c *Channel) RunTasks() int {
+	c.l.t.Helper()
+	return c.l.RunTasks()
+}
 
 // RunUntil is Loop.RunUntil.
 func (c *Channel) RunUntil(done func() bool) {
@@ -214,10 +240,13 @@ func (c *Channel) RunUntil(done func() bool) {
 }
 
 // Advance is Loop.Advance.
-func (c *Channel) Advance(d time.Duration) { c.l.Advance(d) }
+func (c *Channel) Advance(d time.Duration) {
+	c.l.t.Helper()
+	c.l.Advance(d)
+}
 
 // Now is the clock.
-func (c *Channel) Now() time.Duration { return c.l.now }
+func (c *Channel) Now() time.Duration { return c.l.Now() }
 
 // Finish is Loop.Finish.
 func (c *Channel) Finish() {
@@ -226,167 +255,66 @@ func (c *Channel) Finish() {
 }
 
 // Open is false from Close or Abort on.
-func (c *Channel) Open() bool { return c.state <= stateActive }
-
-// leave goes on to a state in which the channel is not open any more.
-func (c *Channel) leave(to state) {
-	c.state = to
-	c.pipe.Closing()
-}
+func (c *Channel) Open() bool { return c.ctx.Open() }
 
 // Closed is true when the channel is closed: Inactive has been fired and the handlers are removed.
-func (c *Channel) Closed() bool { return c.state == stateClosed }
+func (c *Channel) Closed() bool { return c.closed }
 
 // Cause is why the channel closes or closed; nil for an orderly close.
-func (c *Channel) Cause() error { return c.cause }
+func (c *Channel) Cause() error { return c.ctx.Cause() }
 
 // Close closes in an orderly way, through the CloseHandlers, as Pipeline.Close does.
 func (c *Channel) Close() {
+	c.l.t.Helper()
 	c.l.act(func() {
-		if err := c.pipe.Pipeline().Close(); err != nil {
-			c.pipe.Pipeline().FireError(err)
+		if err := c.Pipeline().Close(); err != nil {
+			c.Pipeline().FireError(err)
 		}
 	})
 }
 
 // Abort closes at once, as Context.Abort does.
-func (c *Channel) Abort(cause error) { c.l.act(func() { socket{c}.Abort(cause) }) }
+func (c *Channel) Abort(cause error) {
+	c.l.t.Helper()
+	c.l.act(func() { c.ctx.Abort(cause) })
+}
 
 // Shutdown is what a server that wants to stop does: ask the ShutdownHandlers, else close in an orderly way.
 func (c *Channel) Shutdown() {
-	c.l.act(func() {
-		switch {
-		case c.state == stateActive && c.pipe.FireShutdown():
-		case c.Open():
-			c.closeOrderly()
-		}
-	})
+	c.l.t.Helper()
+	c.l.act(c.real.Shutdown)
 }
 
-// closeOrderly closes because nobody objects, through the CloseHandlers.
-func (c *Channel) closeOrderly() {
-	if err := c.pipe.Pipeline().Close(); err != nil {
-		socket{c}.Close(err)
-	}
-}
-
-// TakeError answers the error that reached the end of the pipeline and closed the channel, nil when none did; Finish then
-// no longer complains about it.
+// TakeError returns the error that reached the end of the pipeline, or the panic of a handler, and closed the channel; nil
+// when there was none. Finish then no longer complains about it.
 func (c *Channel) TakeError() error {
-	c.uncaughtTaken = c.uncaught
+	c.taken = c.failed()
+	return c.taken
+}
+
+// failed is what closed the channel that a test may not have expected.
+func (c *Channel) failed() error {
+	if c.uncaught == nil && c.ctx != nil && errors.Is(c.Cause(), channel.ErrPanic) {
+		return c.Cause()
+	}
 	return c.uncaught
 }
 
-// Operations lists what reached the channel since the last call: "write 5" (bytes; what is appended to the tail block in
-// one go is not listed), "flush", "close-write", "close", "abort", "stop-reading", "start-reading".
+// complain reports what a test has to hear of.
+func (c *Channel) complain() {
+	c.l.t.Helper()
+	if c.ctx != nil && !c.closed {
+		c.l.t.Errorf("pipelinetest: channel to %v did not close", c.cfg.RemoteAddr)
+	}
+	if err := c.failed(); err != nil && c.taken == nil {
+		c.l.t.Errorf("pipelinetest: an error reached the end of the pipeline: %v\n%s", err, c.l.log.Bytes())
+	}
+}
+
+// Operations lists what the kernel was asked since the last call, such as "receive", "cancel", "watch", "send 5" (bytes),
+// "send file 5", "close-write", "close", "reset".
 func (c *Channel) Operations() []string {
 	ops := c.ops
 	c.ops = nil
 	return ops
-}
-
-// endTurn does what is done once per turn, however often it was asked for.
-func (c *Channel) endTurn() {
-	if c.state == stateActive {
-		c.endTurnFlush()
-		c.tellWritability()
-		c.tellPending()
-		c.read()
-	}
-	c.runFlushed()
-	c.progressClose()
-	c.publish()
-}
-
-// runPosted does what is due from the loop: the resume, what Refs posted, the end.
-func (c *Channel) runPosted() (did bool) {
-	if c.resumeDue {
-		c.resumeDue = false
-		did = true
-		c.l.enter(c.resume)
-	}
-	if c.post.waiting() {
-		did = true
-		c.l.enter(c.post.drain)
-	}
-	if c.finishDue {
-		c.finishDue = false
-		did = true
-		c.l.enter(c.finish)
-	}
-	return did
-}
-
-// progressClose takes the next step of a close.
-func (c *Channel) progressClose() {
-	if c.state == stateClosed || c.finishDue {
-		return
-	}
-	switch {
-	case c.state == stateClosing && c.drained():
-		c.sendFin()
-		if c.in.closed || c.in.end != nil {
-			c.finishDue = true
-		}
-	case c.state == stateClosing:
-		c.send()
-		c.dirty = c.dirty || c.drained()
-	case c.state == stateActive && c.out.finWanted && c.drained():
-		c.sendFin()
-		c.closeWhenBothClosed()
-	}
-}
-
-func (c *Channel) sendFin() {
-	if c.out.finSent {
-		return
-	}
-	c.out.finSent = true
-	if !c.cfg.SilentPeer && c.in.end == nil && !c.in.closed {
-		c.in.end = io.EOF
-		c.dirty = true
-	}
-}
-
-func (c *Channel) closeWhenBothClosed() {
-	if c.state == stateActive && c.in.closed && c.out.finSent {
-		socket{c}.Close(nil)
-	}
-}
-
-// finish ends the channel's life in the order of package channel.
-func (c *Channel) finish() {
-	c.leave(stateClosed)
-	for _, t := range append(c.timers, c.closing, c.pausedEnd, c.retryGrant) {
-		t.Stop()
-	}
-	c.in.drop()
-	c.dropOutput()
-	c.failFlushed()
-	c.post.finish()
-	c.pipe.FireInactive()
-	c.pipe.RemoveAll()
-	close(c.post.done)
-	c.failFlushed() // asked for by the last handlers
-}
-
-// finishTest closes the channel and reports what a test has to hear of.
-func (c *Channel) finishTest() {
-	c.l.t.Helper()
-	if c.state != stateClosed {
-		socket{c}.Abort(nil)
-	}
-	c.l.RunTasks()
-	if c.l.t.Failed() {
-		return
-	}
-	if c.state != stateClosed {
-		c.l.t.Errorf("pipelinetest: channel %d did not close", c.id)
-	}
-	if c.uncaught != nil && c.uncaughtTaken == nil {
-		c.l.t.Errorf("pipelinetest: an error reached the end of the pipeline: %v", c.uncaught)
-	}
-	if n := len(c.out.waits); n != 0 {
-		c.l.t.Errorf("pipelinetest: %d Flushed callbacks never ran", n)
-	}
 }

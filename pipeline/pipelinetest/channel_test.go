@@ -2,8 +2,7 @@ package pipelinetest_test
 
 import (
 	"errors"
-	"os"
-	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirnet/weir/buffer"
+	"github.com/weirnet/weir/channel"
 	"github.com/weirnet/weir/pipeline"
 	"github.com/weirnet/weir/pipeline/pipelinetest"
 )
@@ -21,9 +21,7 @@ func TestLifeOfAChannel(t *testing.T) {
 	ch.WriteInbound("a", []byte("b"), 7)
 	ch.WriteInbound("c")
 	ch.PeerClose()
-	assert.Equal(t, []string{
-		"active", "read a", "read b", "read 7", "complete", "read c", "complete", "read closed", "inactive <nil>", "removed",
-	}, r.take())
+	assert.Equal(t, []string{"active", "read a", "read b", "read 7", "read c", "read closed", "inactive <nil>"}, r.take())
 	assert.True(t, ch.Closed())
 	assert.Equal(t, []any{[]byte("a"), []byte("b"), 7, []byte("c")}, ch.Inbound())
 	assert.Nil(t, ch.ReadInbound())
@@ -33,29 +31,26 @@ func TestInactiveChannelWaitsForActivate(t *testing.T) {
 	r := &recorder{}
 	ch := pipelinetest.NewConfig(t, pipelinetest.Config{Inactive: true}, r)
 	ch.WriteInbound("a")
+	ch.WriteInbound(7)
+	ch.PeerReset()
 	assert.Empty(t, r.take())
 	ch.Activate()
-	assert.Equal(t, []string{"active", "read a", "complete"}, r.take())
+	log := r.take()
+	require.Len(t, log, 4)
+	assert.Equal(t, []string{"active", "read a", "read 7"}, log[:3], "what was sent before comes first")
+	assert.ErrorIs(t, ch.Cause(), syscall.ECONNRESET)
 	ch.Activate()
 	assert.Empty(t, r.take())
-}
-
-func TestChannelThatWasNeverActiveIsNeverInactive(t *testing.T) {
-	r := &recorder{}
-	ch := pipelinetest.NewConfig(t, pipelinetest.Config{Inactive: true}, r)
-	ch.Close()
-	assert.Equal(t, []string{"removed"}, r.take())
-	assert.True(t, ch.Closed())
 }
 
 func TestInitThatFailsAborts(t *testing.T) {
 	ch := pipelinetest.NewConfig(t, pipelinetest.Config{Init: func(*pipeline.Pipeline) error { return errTest }})
-	assert.Equal(t, errTest, ch.Cause())
-	assert.False(t, ch.Open())
+	assert.ErrorIs(t, ch.Cause(), errTest)
+	assert.True(t, ch.Closed())
 }
 
 func TestBorrowedBytesAreOverwrittenAndRetainedOnesAreNot(t *testing.T) {
-	for _, size := range []int{1, 100, 8 << 10, 16 << 10, 40 << 10, 2 << 20} {
+	for _, size := range []int{1, 100, 8 << 10, 16 << 10, 64 << 10} {
 		var borrowed []byte
 		var kept *buffer.Buf
 		ch := pipelinetest.New(t, onRead(func(_ *pipeline.Context, msg any) error {
@@ -71,151 +66,107 @@ func TestBorrowedBytesAreOverwrittenAndRetainedOnesAreNot(t *testing.T) {
 		ch.WriteInbound(data)
 		assert.Equal(t, data, kept.Bytes(), "retained: %d bytes", size)
 		ch.WriteInbound(data)
-		if size <= 1<<20 {
-			assert.NotEqual(t, byte('x'), borrowed[0], "borrowed: %d bytes", size)
-		}
+		ch.WriteInbound("") // and the loop has turned
+		assert.NotEqual(t, byte('x'), borrowed[0], "borrowed: %d bytes", size)
+		assert.NotEqual(t, byte('x'), borrowed[size-1], "borrowed: %d bytes", size)
 		kept.Release()
 		ch.Finish()
 	}
 }
 
-func TestInputWaitsWhilePausedAndComesAfterTheResumeHandlers(t *testing.T) {
+func TestPiecesThatWaitAreNotJoinedAndKeepTheirOrder(t *testing.T) {
 	r := &recorder{}
-	ch := pipelinetest.New(t, pipelinetest.Named("r", r), pipelinetest.Named("gate", onActive(func(ctx *pipeline.Context) error {
-		return nil
-	})))
-	ch.Do(ch.Context("gate").Pause)
+	ch := pipelinetest.New(t, pipelinetest.Named("r", r))
+	ch.Do(ch.Context("r").Pause)
 	assert.True(t, ch.Paused())
 	r.take()
 	ch.WriteInbound("a")
-	ch.WriteInbound("b", "c")
+	ch.WriteInbound("b", 7)
+	b := buffer.Wrap([]byte("c"))
+	ch.WriteInbound(b, 8)
+	b.Release()
 	assert.Empty(t, r.take())
-	assert.Equal(t, 3, ch.Stashed())
-	ch.Do(ch.Context("gate").Resume)
-	assert.Equal(t, []string{"resume", "read a", "read b", "read c", "complete"}, r.take())
-	assert.Equal(t, "abc", ch.InboundString())
+	assert.Equal(t, 5, ch.Stashed())
+	ch.Do(ch.Context("r").Resume)
+	assert.Equal(t, []string{"read a", "read b", "read 7", "read c", "read 8"}, r.take())
+	assert.Zero(t, ch.Stashed())
+	ch.WriteInboundSplit([]byte("abcde"), 2)
+	assert.Equal(t, []string{"read ab", "read cd", "read e"}, r.take())
 }
 
-func TestPauseInsideABatchHoldsTheRestBack(t *testing.T) {
-	r := &recorder{}
-	ch := pipelinetest.New(t, pipelinetest.Named("pauser", onRead(func(ctx *pipeline.Context, msg any) error {
-		ctx.Pause()
-		ctx.FireRead(msg)
-		return nil
-	})), r)
-	r.take()
-	ch.WriteInbound("a", "b")
-	ch.PeerClose()
-	assert.Equal(t, []string{"read a", "complete"}, r.take())
-	ch.Do(ch.Context("pauser").Resume)
-	assert.Equal(t, []string{"resume", "read b", "complete"}, r.take())
-	ch.Do(ch.Context("pauser").Resume)
-	assert.Equal(t, []string{"resume", "read closed", "inactive <nil>", "removed"}, r.take(), "the end comes last")
+func TestMessagesComeBeforeAHandlerThatWasPutFirst(t *testing.T) {
+	ch := pipelinetest.New(t, &recorder{})
+	ch.WriteInbound(1)
+	first := &recorder{}
+	ch.Do(func() { require.NoError(t, ch.Pipeline().AddFirst("first", first)) })
+	ch.WriteInbound(2, "x")
+	assert.Equal(t, []string{"read 2", "read x"}, first.take())
 }
 
-func TestManualLoopTurnsOnlyInRunTasks(t *testing.T) {
+func TestManualLoopTurnsOnlyWhenItIsTold(t *testing.T) {
 	r := &recorder{}
 	ch := pipelinetest.NewConfig(t, pipelinetest.Config{Manual: true}, pipelinetest.Named("r", r))
+	assert.Equal(t, []string{"active"}, r.take())
 	ch.RunTasks()
-	r.take()
-	ctx := ch.Context("r")
-	ctx.Pause()
 	ch.WriteInbound("a")
-	ctx.Resume()
-	assert.Empty(t, r.take(), "the resume is a task")
-	require.NoError(t, ctx.Write("out"))
+	assert.Empty(t, r.take())
+	require.NoError(t, ch.Context("r").Write("out"))
 	assert.Empty(t, ch.Outbound(), "the flush is the turn's")
 	assert.Positive(t, ch.RunTasks())
-	assert.Equal(t, []string{"resume", "read a", "complete"}, r.take())
+	assert.Equal(t, []string{"read a"}, r.take())
 	assert.Equal(t, "out", ch.OutboundString())
 	assert.Zero(t, ch.RunTasks())
+	ch.WriteInbound("b")
+	ch.Advance(1)
+	assert.Equal(t, []string{"read b"}, r.take())
 }
 
-func TestInputBetweenResumeAndItsTaskWaitsForIt(t *testing.T) {
-	r := &recorder{}
-	ch := pipelinetest.NewConfig(t, pipelinetest.Config{Manual: true}, pipelinetest.Named("r", r))
-	ch.RunTasks()
-	r.take()
-	ch.Context("r").Pause()
-	ch.Context("r").Resume()
-	ch.WriteInbound("a")
-	assert.Empty(t, r.take())
-	ch.RunTasks()
-	assert.Equal(t, []string{"resume", "read a", "complete"}, r.take())
-}
-
-func TestResumeTaskFindsReadingPausedAgain(t *testing.T) {
-	r := &recorder{}
-	ch := pipelinetest.NewConfig(t, pipelinetest.Config{Manual: true}, pipelinetest.Named("r", r))
-	ch.RunTasks()
-	r.take()
-	ctx := ch.Context("r")
-	ctx.Pause()
-	ctx.Resume()
-	ctx.Pause()
-	ch.WriteInbound("a")
-	ch.RunTasks()
-	assert.Empty(t, r.take())
-	ctx.Resume()
-	ch.RunTasks()
-	assert.Equal(t, []string{"resume", "read a", "complete"}, r.take())
-}
-
-func TestReadGrantLimitsWhatIsRead(t *testing.T) {
-	n, retry, asked := 3, time.Duration(0), 0
-	ch := pipelinetest.New(t, pipelinetest.Named("g", grant(func() (int, time.Duration) { asked++; return n, retry })))
-	assert.Equal(t, 1, asked, "when the first receive is armed")
-	ch.WriteInbound("ab")
-	assert.Equal(t, 1, asked, "not for each message")
+func TestReadIsNotCutByItsGrant(t *testing.T) {
+	n, retry := 3, time.Duration(0)
+	ch := pipelinetest.New(t, pipelinetest.Named("g", grant(func() (int, time.Duration) { return n, retry })))
 	n, retry = 0, time.Second
-	ch.WriteInbound("cd", "ef") // overshoots by one and is asked again
-	assert.Equal(t, 2, asked)
+	ch.WriteInbound("abcd", "ef")
 	assert.Equal(t, "abcd", ch.InboundString())
 	assert.Equal(t, 1, ch.Stashed())
+	n = 3
 	ch.Advance(time.Second - 1)
 	assert.Empty(t, ch.InboundString())
 	ch.Advance(1)
-	assert.Equal(t, 3, asked, "after the time it gave")
-	n, retry = 1, 0
-	ch.Do(ch.Context("g").GrantChanged)
 	assert.Equal(t, "ef", ch.InboundString())
-	assert.Equal(t, 7, asked, "twice each time: the first byte pays the debt")
 }
 
-func TestStalledPeerAndWatermarks(t *testing.T) {
+type grant func() (int, time.Duration)
+
+func (f grant) ReadGrant(*pipeline.Context) (n int, retry time.Duration) { return f() }
+
+func TestAStalledKernelTakesWhatItIsAllowed(t *testing.T) {
 	r := &recorder{}
-	ch := pipelinetest.NewConfig(t, pipelinetest.Config{WriteHighBytes: 10, WriteLowBytes: 5, Stalled: true}, pipelinetest.Named("r", r))
+	ch := pipelinetest.NewConfig(t, pipelinetest.Config{Stalled: true, WriteHighBytes: 8 << 10, WriteLowBytes: 5 << 10},
+		pipelinetest.Named("r", r))
 	r.take()
-	ctx := ch.Context("r")
-	ch.Do(func() { require.NoError(t, ctx.Write("0123456789")) })
-	assert.Equal(t, 10, ch.Pending())
+	write := func(n int) { ch.Do(func() { require.NoError(t, ch.Context("r").Write(make([]byte, n))) }) }
+	write(4 << 10)
+	write(4 << 10)
+	assert.Equal(t, 8<<10, ch.Pending())
 	assert.True(t, ch.Writable(), "at the mark, not above it")
-	ch.Do(func() { require.NoError(t, ctx.WriteBytes([]byte("a"))) })
+	write(1)
 	assert.Equal(t, []string{"writable false"}, r.take())
-	assert.Equal(t, 6, ch.Drain(6))
-	assert.Equal(t, "012345", ch.OutboundString())
-	assert.False(t, ch.Writable(), "at the lower mark, not below it")
-	assert.Equal(t, 1, ch.Drain(1))
-	assert.Equal(t, []string{"writable true"}, r.take())
-	assert.Equal(t, 4, ch.Queued())
-	ch.Unstall()
-	assert.Zero(t, ch.Pending())
-	assert.Equal(t, "6789a", ch.OutboundString())
-	ch.Do(func() { require.NoError(t, ctx.Write("on")) })
-	assert.Equal(t, "on", ch.OutboundString())
-}
-
-func TestUnwritableForAPartOfATurnIsTold(t *testing.T) {
-	r := &recorder{}
-	ch := pipelinetest.NewConfig(t, pipelinetest.Config{WriteHighBytes: 10, WriteLowBytes: 5}, pipelinetest.Named("r", r))
-	r.take()
-	ch.Do(func() {
-		require.NoError(t, ch.Context("r").Write(make([]byte, 11)))
-		assert.False(t, ch.Writable(), "who looks now waits to be told")
-	})
-	assert.Equal(t, []string{"writable true"}, r.take())
-	ch.Do(func() { require.NoError(t, ch.Context("r").Write(make([]byte, 10))) })
+	assert.Equal(t, 4000, ch.Drain(4000))
+	assert.Len(t, ch.Outbound(), 4000)
+	assert.Zero(t, ch.Drain(0))
+	assert.Equal(t, 96, ch.Drain(96))
 	assert.Empty(t, r.take())
+	assert.Equal(t, 4097, ch.Drain(10_000), "and the rest later")
+	assert.Equal(t, []string{"writable true"}, r.take())
+	assert.Zero(t, ch.Pending())
+	write(5904)
+	write(1)
+	assert.Len(t, ch.Outbound(), 4<<10+1+96+5903)
+	ch.Unstall()
+	assert.Len(t, ch.Outbound(), 2)
+	ch.Stall()
+	write(1)
+	assert.Empty(t, ch.Outbound())
 }
 
 func TestSetPendingPlaysAStalledPeer(t *testing.T) {
@@ -225,98 +176,13 @@ func TestSetPendingPlaysAStalledPeer(t *testing.T) {
 	ch.Do(func() { ch.Context("r").Hold(3) })
 	ch.SetPending(11)
 	assert.Equal(t, 11, ch.Pending())
-	assert.Equal(t, 3, ch.Held())
 	ch.SetPending(4)
 	assert.Equal(t, 4, ch.Pending())
 	assert.Equal(t, []string{"writable false", "writable true"}, r.take())
 	ch.Do(func() { ch.Context("r").Hold(-3) })
 	assert.Equal(t, 1, ch.Pending())
-}
-
-func TestFlushedCallbacksRunExactlyOnce(t *testing.T) {
-	ch := pipelinetest.NewConfig(t, pipelinetest.Config{Stalled: true}, pipelinetest.Named("r", &recorder{}))
-	ctx := ch.Context("r")
-	var got []error
-	flushed := func(err error) { got = append(got, err) }
-	ch.Do(func() {
-		ctx.Flushed(flushed)
-		assert.Empty(t, got, "never from inside the call")
-	})
-	assert.Equal(t, []error{nil}, got, "nothing was queued")
-	ch.Do(func() {
-		require.NoError(t, ctx.Write("abc"))
-		ctx.Flushed(flushed)
-		require.NoError(t, ctx.Write("def"))
-		ctx.Flushed(flushed)
-	})
-	ch.Drain(3)
-	assert.Equal(t, []error{nil, nil}, got)
-	ch.Abort(errTest)
-	require.Len(t, got, 3)
-	assert.ErrorIs(t, got[2], pipeline.ErrClosed)
-	assert.ErrorIs(t, got[2], errTest)
-	ch.Do(func() { ctx.Flushed(flushed) })
-	assert.Len(t, got, 4, "on a closed channel, too")
-}
-
-func TestFileRegionIsSentInOrder(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "file")
-	require.NoError(t, os.WriteFile(path, []byte("0123456789"), 0o600))
-	f, err := os.Open(path)
-	require.NoError(t, err)
-	defer f.Close()
-	var done []error
-	note := func(err error) { done = append(done, err) }
-	ch := pipelinetest.NewConfig(t, pipelinetest.Config{Stalled: true}, pipelinetest.Named("r", &recorder{}))
-	ctx := ch.Context("r")
-	ch.Do(func() {
-		require.NoError(t, ctx.Write("<"))
-		require.NoError(t, ctx.Write(&pipeline.FileRegion{File: f, Offset: 2, Length: 5, Done: note}))
-		require.NoError(t, ctx.Write(">"))
-		require.NoError(t, ctx.Write(&pipeline.FileRegion{File: f, Length: 10, Done: note}))
-		assert.Error(t, ctx.Write(&pipeline.FileRegion{File: f, Length: -1}))
-	})
-	assert.Equal(t, 17, ch.Pending())
-	ch.Drain(3)
-	assert.Empty(t, done)
-	ch.Drain(5)
-	assert.Equal(t, "<23456>0", ch.OutboundString())
-	assert.Equal(t, []error{nil}, done)
-	ch.Abort(nil)
-	require.Len(t, done, 2)
-	assert.ErrorIs(t, done[1], pipeline.ErrClosed)
-}
-
-func TestFileThatEndsEarlyAborts(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "file")
-	require.NoError(t, os.WriteFile(path, []byte("01"), 0o600))
-	f, err := os.Open(path)
-	require.NoError(t, err)
-	defer f.Close()
-	ch := pipelinetest.New(t, pipelinetest.Named("r", &recorder{}))
-	ch.Do(func() { require.NoError(t, ch.Context("r").Write(&pipeline.FileRegion{File: f, Length: 3})) })
-	assert.Error(t, ch.Cause())
-}
-
-func TestQueuedBufferIsAViewOfItsOwn(t *testing.T) {
-	// As a proxy does it: the same Buf to two channels, and the caller consumes it before they have sent it.
-	l := pipelinetest.NewLoop(t)
-	cfg := pipelinetest.Config{Stalled: true}
-	a, b := l.NewConfig(cfg, pipelinetest.Named("r", &recorder{})), l.NewConfig(cfg, pipelinetest.Named("r", &recorder{}))
-	buf := l.Pool().Get(64)
-	buf.AppendString("hello world")
-	a.Do(func() {
-		require.NoError(t, a.Context("r").Write(buf))
-		require.NoError(t, b.Context("r").Write(buf))
-		buf.Advance(6)
-		require.NoError(t, b.Context("r").Write(buf))
-	})
-	buf.Release()
-	a.Drain(3)
-	a.Unstall()
-	b.Unstall()
-	assert.Equal(t, "hello world", a.OutboundString())
-	assert.Equal(t, "hello worldworld", b.OutboundString())
+	ch.SetPending(0)
+	assert.Zero(t, ch.Pending())
 }
 
 func TestTimersFireInOrderEachAtItsTime(t *testing.T) {
@@ -324,26 +190,27 @@ func TestTimersFireInOrderEachAtItsTime(t *testing.T) {
 	var got []string
 	ch := l.New(pipelinetest.Named("r", &recorder{}))
 	start := l.Now()
+	assert.Equal(t, time.Hour, start)
+	var a pipeline.Timer
 	timer := func(name string) pipeline.Timer {
 		return ch.Context("r").NewTimer(func(ctx *pipeline.Context) error {
 			got = append(got, name+" "+(ctx.Now()-start).String())
+			if name == "b" {
+				a.Reset(500 * time.Millisecond)
+			}
 			return nil
 		})
 	}
-	a, b, c, d := timer("a"), timer("b"), timer("c"), timer("d")
-	b.Reset(2 * time.Second)
+	a = timer("a")
+	timer("b").Reset(2 * time.Second)
 	a.Reset(time.Second)
-	c.Reset(2 * time.Second)
-	d.Reset(time.Second)
-	assert.True(t, d.Stop())
-	assert.False(t, d.Stop())
-	ch.Advance(3 * time.Second)
-	assert.Equal(t, []string{"a 1s", "b 2s", "c 2s"}, got)
-	assert.Equal(t, start+3*time.Second, ch.Now())
-	a.Reset(time.Second)
-	ch.Abort(nil)
-	ch.Advance(time.Minute)
-	assert.Len(t, got, 3, "closing stops them")
+	timer("c").Reset(2 * time.Second)
+	ch.Advance(3*time.Second - 1)
+	assert.Equal(t, []string{"a 1s", "b 2s", "c 2s", "a 2.5s"}, got)
+	assert.Equal(t, start+3*time.Second-1, ch.Now())
+	timer("d").Reset(1)
+	ch.Advance(1)
+	assert.Equal(t, "d 3s", got[4])
 }
 
 func TestDialsAreTheTestsToAnswer(t *testing.T) {
@@ -367,26 +234,98 @@ func TestDialsAreTheTestsToAnswer(t *testing.T) {
 		require.Len(t, dials, 1)
 		assert.Equal(t, "192.0.2.9:1", dials[0].Address)
 		assert.Empty(t, ch.Dials())
-		back := dials[0].Connect()
+		back := dials[0].ConnectConfig(pipelinetest.Config{Stalled: true})
 		ch.WriteInbound(" late")
+		assert.Empty(t, back.OutboundString())
+		back.Unstall()
 		assert.Equal(t, "early late", back.OutboundString())
 		assert.Same(t, ch.Loop(), back.Loop())
+		back.WriteInbound("unasked")
+		assert.Equal(t, "unasked", back.InboundString())
+		back.PeerClose()
+		assert.True(t, back.Closed())
+		assert.False(t, ch.Closed())
 	})
 	t.Run("fail", func(t *testing.T) {
 		ch := pipelinetest.New(t, proxy)
 		ch.Dials()[0].Fail(errTest)
-		assert.Equal(t, errTest, failure)
+		assert.ErrorIs(t, failure, errTest)
 		assert.True(t, ch.Closed())
 	})
-	t.Run("init fails", func(t *testing.T) {
-		var failed error
-		ch := pipelinetest.New(t, onActive(func(ctx *pipeline.Context) error {
-			return ctx.Dial("tcp", "x", func(*pipeline.Pipeline) error { return errTest }, func(err error) { failed = err })
-		}))
-		back := ch.Dials()[0].Connect()
-		assert.Equal(t, errTest, failed)
-		assert.False(t, back.Open())
+	t.Run("gone", func(t *testing.T) {
+		ch := pipelinetest.New(t, proxy)
+		ch.Abort(nil)
+		got := (&fakeTB{}).run(func(t testing.TB) {
+			ch := pipelinetest.New(t, proxy)
+			ch.Abort(nil)
+			ch.Dials()[0].Connect()
+		})
+		require.NotEmpty(t, got)
+		assert.Contains(t, got[0], "nobody waits any more")
 	})
+}
+
+func TestTheEndsOfAConnection(t *testing.T) {
+	t.Run("silent peer", func(t *testing.T) {
+		ch := pipelinetest.NewConfig(t, pipelinetest.Config{SilentPeer: true, CloseTimeout: time.Second})
+		ch.Close()
+		assert.True(t, ch.FinSent())
+		assert.False(t, ch.Closed())
+		ch.PeerClose()
+		assert.True(t, ch.Closed())
+		assert.NoError(t, ch.Cause())
+	})
+	t.Run("silent for too long", func(t *testing.T) {
+		ch := pipelinetest.NewConfig(t, pipelinetest.Config{SilentPeer: true, CloseTimeout: time.Second})
+		ch.Close()
+		ch.Advance(time.Second - 1)
+		assert.False(t, ch.Closed())
+		ch.Advance(1)
+		assert.ErrorIs(t, ch.Cause(), channel.ErrCloseTimeout)
+	})
+	t.Run("half-closed", func(t *testing.T) {
+		r := &recorder{keep: true}
+		ch := pipelinetest.New(t, pipelinetest.Named("r", r))
+		ch.PeerClose()
+		ch.Do(func() { assert.NoError(t, ch.Context("r").Write("still open")) })
+		assert.Equal(t, "still open", ch.OutboundString())
+		ch.Operations()
+		ch.Do(func() { assert.NoError(t, ch.Context("r").CloseWrite()) })
+		assert.True(t, ch.Closed())
+		assert.Equal(t, []string{"close-write", "close"}, ch.Operations())
+	})
+	t.Run("a write finds the reset", func(t *testing.T) {
+		ch := pipelinetest.New(t, pipelinetest.Named("r", &recorder{}))
+		ch.Do(ch.Context("r").Pause)
+		ch.PeerReset()
+		assert.True(t, ch.Open(), "paused: nobody reads")
+		ch.Do(func() { require.NoError(t, ch.Context("r").Write("x")) })
+		ch.Advance(time.Minute)
+		assert.True(t, ch.Closed())
+	})
+	t.Run("shutdown", func(t *testing.T) {
+		ch := pipelinetest.New(t, &recorder{})
+		ch.Shutdown()
+		assert.True(t, ch.Closed())
+	})
+	t.Run("abort", func(t *testing.T) {
+		ch := pipelinetest.New(t, &recorder{})
+		ch.Operations()
+		ch.Abort(errTest)
+		assert.Equal(t, errTest, ch.Cause())
+		assert.Equal(t, []string{"reset"}, ch.Operations())
+		ch.WriteInbound("too late")
+		assert.Empty(t, ch.Inbound())
+	})
+}
+
+func TestOtherGoroutinesAreWaitedFor(t *testing.T) {
+	ch := pipelinetest.New(t, pipelinetest.Named("r", &recorder{}))
+	ref := ch.Context("r").Ref()
+	go func() { _ = ref.TryWrite([]byte("from elsewhere")) }()
+	var got []byte
+	ch.RunUntil(func() bool { got = append(got, ch.Outbound()...); return len(got) > 0 })
+	assert.Equal(t, "from elsewhere", string(got))
 }
 
 func TestEventsThatNobodyHandlesAreRecorded(t *testing.T) {
@@ -396,32 +335,8 @@ func TestEventsThatNobodyHandlesAreRecorded(t *testing.T) {
 	assert.Empty(t, ch.Events())
 }
 
-func TestWhatAFlushHandlerWritesGoesOutWithTheFlush(t *testing.T) {
-	flushes := 0
-	ch := pipelinetest.New(t, onFlush(func(ctx *pipeline.Context) error {
-		flushes++
-		if err := ctx.WriteBytes([]byte("<")); err != nil {
-			return err
-		}
-		if err := ctx.Flush(); err != nil {
-			return err
-		}
-		return ctx.WriteBytes([]byte(">"))
-	}), pipelinetest.Named("r", &recorder{}))
-	ch.Do(func() { require.NoError(t, ch.Context("r").Write("x")) })
-	assert.Equal(t, "x<>", ch.OutboundString())
-	assert.Equal(t, 1, flushes, "and asks for no other")
-}
-
-func TestWriteInboundSplit(t *testing.T) {
-	r := &recorder{}
-	ch := pipelinetest.New(t, r)
-	r.take()
-	ch.WriteInboundSplit([]byte("abcde"), 2)
-	assert.Equal(t, []string{"read ab", "complete", "read cd", "complete", "read e", "complete"}, r.take())
-}
-
 func TestFinishComplains(t *testing.T) {
+	fails := onRead(func(*pipeline.Context, any) error { return errTest })
 	for name, c := range map[string]struct {
 		test func(t testing.TB)
 		want string // part of the complaint; empty: none
@@ -433,24 +348,31 @@ func TestFinishComplains(t *testing.T) {
 				return nil
 			})).WriteInbound("x")
 		}, "1 buffers (256 bytes) were never released"},
-		"uncaught error": {func(t testing.TB) {
-			pipelinetest.New(t, onRead(func(*pipeline.Context, any) error { return errTest })).WriteInbound("x")
-		}, "an error reached the end of the pipeline: test error"},
+		"uncaught error": {
+			func(t testing.TB) { pipelinetest.New(t, fails).WriteInbound("x") },
+			"an error reached the end of the pipeline: test error",
+		},
 		"expected error": {func(t testing.TB) {
-			ch := pipelinetest.New(t, onRead(func(*pipeline.Context, any) error { return errTest }))
+			ch := pipelinetest.New(t, fails)
 			ch.WriteInbound("x")
 			if !errors.Is(ch.TakeError(), errTest) {
 				t.Errorf("no error")
 			}
 		}, ""},
-		"late error": {func(t testing.TB) {
-			ch := pipelinetest.New(t, lateError{})
-			ch.Close()
-		}, "an error reached the end of the pipeline: test error"},
-		"more given back than held": {func(t testing.TB) {
-			ch := pipelinetest.New(t, pipelinetest.Named("r", &recorder{}))
-			ch.Do(func() { ch.Context("r").Hold(2); ch.Context("r").Hold(-3) })
-		}, "1 bytes more than were held"},
+		"late error": {
+			func(t testing.TB) { pipelinetest.New(t, lateError{}).Close() },
+			"an error reached the end of the pipeline: test error",
+		},
+		"panic": {func(t testing.TB) {
+			pipelinetest.New(t, onRead(func(*pipeline.Context, any) error { panic("oh") })).WriteInbound("x")
+		}, "handler panicked"},
+		"panic that was expected": {func(t testing.TB) {
+			ch := pipelinetest.New(t, onRead(func(*pipeline.Context, any) error { panic("oh") }))
+			ch.WriteInbound("x")
+			if !errors.Is(ch.TakeError(), channel.ErrPanic) {
+				t.Errorf("no panic")
+			}
+		}, ""},
 		"no rest": {func(t testing.TB) {
 			ch := pipelinetest.New(t, pipelinetest.Named("r", &recorder{}))
 			var again func(*pipeline.Context)
@@ -475,6 +397,13 @@ func TestFinishComplains(t *testing.T) {
 			ch.WriteInbound(7)
 			_ = ch.InboundString()
 		}, "int is not bytes"},
+		"invalid settings": {
+			func(t testing.TB) { pipelinetest.NewConfig(t, pipelinetest.Config{MaxPendingBytes: -1}) }, "negative limit",
+		},
+		"a channel inside a handler": {func(t testing.TB) {
+			l := pipelinetest.NewLoop(t)
+			l.New(onActive(func(*pipeline.Context) error { l.New(); return nil }))
+		}, "inside a handler"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := (&fakeTB{}).run(c.test)
@@ -487,8 +416,3 @@ func TestFinishComplains(t *testing.T) {
 		})
 	}
 }
-
-// lateError fails when it is too late to close for it.
-type lateError struct{}
-
-func (lateError) ChannelInactive(*pipeline.Context) error { return errTest }

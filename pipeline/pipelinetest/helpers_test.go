@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/weirnet/weir/buffer"
 	"github.com/weirnet/weir/pipeline"
@@ -43,11 +42,6 @@ func (r *recorder) ChannelRead(ctx *pipeline.Context, msg any) error {
 	return nil
 }
 
-func (r *recorder) ChannelReadComplete(*pipeline.Context) error {
-	r.note("complete")
-	return nil
-}
-
 func (r *recorder) ChannelReadClosed(ctx *pipeline.Context) error {
 	r.note("read closed")
 	if !r.keep {
@@ -61,33 +55,21 @@ func (r *recorder) ChannelInactive(ctx *pipeline.Context) error {
 	return nil
 }
 
-func (r *recorder) ChannelResume(*pipeline.Context) error {
-	r.note("resume")
-	return nil
-}
-
 func (r *recorder) ChannelWritabilityChanged(ctx *pipeline.Context) error {
 	r.note("writable %v", ctx.Writable())
 	return nil
 }
 
-func (r *recorder) HandlerRemoved(*pipeline.Context) error {
-	r.note("removed")
-	return nil
-}
-
-// onRead, onActive, onFlush and grant are handlers made of a function.
+// onRead and onActive are handlers made of a function; lateError fails when it is too late to close for it.
 type (
-	onRead   func(*pipeline.Context, any) error
-	onActive func(*pipeline.Context) error
-	onFlush  func(*pipeline.Context) error
-	grant    func() (int, time.Duration)
+	onRead    func(*pipeline.Context, any) error
+	onActive  func(*pipeline.Context) error
+	lateError struct{}
 )
 
-func (f onRead) ChannelRead(ctx *pipeline.Context, msg any) error        { return f(ctx, msg) }
-func (f onFlush) Flush(ctx *pipeline.Context) error                      { return f(ctx) }
-func (f onActive) ChannelActive(ctx *pipeline.Context) error             { return f(ctx) }
-func (f grant) ReadGrant(*pipeline.Context) (n int, retry time.Duration) { return f() }
+func (f onRead) ChannelRead(ctx *pipeline.Context, msg any) error { return f(ctx, msg) }
+func (f onActive) ChannelActive(ctx *pipeline.Context) error      { return f(ctx) }
+func (lateError) ChannelInactive(*pipeline.Context) error         { return errTest }
 
 // fakeTB is a test whose failures a test looks at.
 type fakeTB struct {
@@ -112,7 +94,7 @@ func (f *fakeTB) Fatalf(format string, args ...any) {
 	panic(stopped{})
 }
 
-// run plays a test to its end and answers what it complained about.
+// run plays a test to its end and returns what it complained about.
 func (f *fakeTB) run(test func(t testing.TB)) []string {
 	f.guard(func() { test(f) })
 	for i := len(f.cleanups) - 1; i >= 0; i-- {

@@ -22,6 +22,10 @@ func (t *Transport) block() *buffer.Buf {
 // Returned takes ownership of a block that nobody holds any more. Parked receives go on in the next Wait.
 func (t *Transport) Returned(b *buffer.Buf) {
 	mem := t.pool.Reclaim(b)
+	if n := t.filled[&mem[0]]; n > 0 {
+		scrub(mem[:n])
+		delete(t.filled, &mem[0])
+	}
 	t.lent--
 	t.blocks++
 	if t.closed {
@@ -29,6 +33,14 @@ func (t *Transport) Returned(b *buffer.Buf) {
 		return
 	}
 	t.spare = append(t.spare, mem)
+}
+
+// scrub overwrites mem in strides: the race detector looks at each access.
+func scrub(mem []byte) {
+	mem[0] = 0xDB
+	for n := 1; n < len(mem); n *= 2 {
+		copy(mem[n:], mem[:n])
+	}
 }
 
 // Left hears of a block that its holders keep, and makes room for another. It borrows the Buf until return.

@@ -11,11 +11,12 @@ import (
 //
 // Rates are probabilities from 0 to 1; each is tried where its comment says.
 type Config struct {
-	// Latency is how long a segment travels. Zero means 50 µs.
+	// Latency is how long a segment travels. Zero means 50 µs; negative, none.
 	Latency time.Duration
 	// Jitter is the most that a segment may take in addition. Segments of one direction never overtake each other.
 	Jitter time.Duration
-	// TurnTime is what each call of Wait takes, so that a loop which never sleeps sees time pass. Zero means 1 µs.
+	// TurnTime is what each call of Wait takes, so that a loop which never sleeps sees time pass. Zero means 1 µs;
+	// negative, none.
 	TurnTime time.Duration
 	// SendBufferBytes and ReceiveBufferBytes bound what a socket holds that was not sent, or not read. Zero means 64
 	// KiB. transport.SocketConfig overrides them.
@@ -38,6 +39,10 @@ type Config struct {
 	ConnectTimeout time.Duration
 	// SendNow makes the transports send without an operation, as epoll does; otherwise SendNow returns ErrNotNow.
 	SendNow bool
+	// Scrub overwrites what was received into a block when it comes back, so that who looks at a borrowed Buf later sees that.
+	Scrub bool
+	// Answer, when set, decides the outcome of each Connect instead of the network.
+	Answer func(*Dialing)
 	// Pool configures the pools of the transports.
 	Pool buffer.PoolConfig
 	// Trace, when set, gets one line for each event, with its virtual time.
@@ -99,6 +104,7 @@ func (c Config) withDefaults() Config {
 		if *v == 0 {
 			*v = def
 		}
+		*v = max(*v, 0)
 	}
 	wait(&c.Latency, 50*time.Microsecond)
 	wait(&c.TurnTime, time.Microsecond)

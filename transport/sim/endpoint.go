@@ -150,15 +150,21 @@ func (e *endpoint) receive() {
 		}
 		tail := b.Tail()
 		most := o.left
-		if e.w.chance(f.Overshoot) {
+		switch {
+		case len(e.in.borders) > 0:
+			most = len(tail) // a Peer's Write is not cut by the limit
+		case e.w.chance(f.Overshoot):
 			most += e.w.some(len(tail)) - 1
 		}
-		n := min(len(tail), e.in.unread(), most)
+		n := min(len(tail), e.in.joined(), most)
 		if n > 1 && e.w.chance(f.ShortRead) {
 			n = e.w.some(n - 1)
 		}
 		e.in.take(tail[:n])
 		b.Extend(n)
+		if e.w.cfg.Scrub {
+			e.t.filled[&tail[0]] = n
+		}
 		e.t.stats.Received += uint64(n)
 		o.left -= n
 		e.trace("recv %d, %d left to the limit", n, o.left)

@@ -31,6 +31,11 @@ type stream struct {
 	crediting   bool          // an event tells the sender
 	last        time.Duration // arrival of the latest segment
 
+	// Of a connection that a Peer plays.
+	borders   []int64 // positions between its Writes that have not been read up to
+	throttled bool    // the sender's kernel takes no more than allowance
+	allowance int
+
 	finQueued  bool // the sender writes no more
 	finSent    bool
 	finArrived bool
@@ -50,7 +55,21 @@ type mark struct {
 }
 
 // room is how much the sender can write.
-func (s *stream) room() int { return s.sendRoom - int(s.written-s.sent) }
+func (s *stream) room() int {
+	room := s.sendRoom - int(s.written-s.sent)
+	if s.throttled {
+		room = min(room, s.allowance)
+	}
+	return room
+}
+
+// joined is how much the receiver can read at once.
+func (s *stream) joined() int {
+	if len(s.borders) > 0 {
+		return min(s.unread(), int(s.borders[0]-s.read))
+	}
+	return s.unread()
+}
 
 // unread is how much the receiver can read.
 func (s *stream) unread() int { return int(s.arrived - s.read) }
@@ -59,6 +78,9 @@ func (s *stream) unread() int { return int(s.arrived - s.read) }
 func (s *stream) write(p []byte) {
 	s.buf = append(s.buf, p...)
 	s.written += int64(len(p))
+	if s.throttled {
+		s.allowance -= len(p)
+	}
 	s.writeSum = crc32.Update(s.writeSum, crc32.IEEETable, p)
 	s.marks = append(s.marks, mark{s.written, s.writeSum})
 	s.transmit()
@@ -137,6 +159,9 @@ func (s *stream) take(p []byte) {
 	n := copy(p, s.buf[:len(p)])
 	s.buf = s.buf[n:]
 	s.read += int64(n)
+	for len(s.borders) > 0 && s.borders[0] <= s.read {
+		s.borders = s.borders[1:]
+	}
 	if s.read == s.written {
 		s.buf = nil
 	}

@@ -26,9 +26,10 @@ type Transport struct {
 	head    int
 	late    []*queued // those held back
 
-	blocks int      // free receive blocks
-	lent   int      // lent ones
-	spare  [][]byte // memory of free blocks
+	blocks int           // free receive blocks
+	filled map[*byte]int // bytes that were received into lent blocks, see Config.Scrub
+	lent   int           // lent ones
+	spare  [][]byte      // memory of free blocks
 	parked []*endpoint
 
 	stats  transport.Stats
@@ -72,6 +73,10 @@ func (t *Transport) Submit(op transport.Op) {
 	case transport.Cancel:
 		t.cancelTarget(op)
 	case transport.Connect:
+		if t.w.cfg.Answer != nil {
+			t.ask(op)
+			return
+		}
 		t.connect(op)
 	default:
 		s := t.lookup(op.Handle)

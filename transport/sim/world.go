@@ -62,7 +62,7 @@ func NewWorld(seed uint64, cfg Config) *World {
 func (w *World) Open() *Transport {
 	t := &Transport{
 		w: w, id: len(w.transports), pool: buffer.NewPool(w.cfg.Pool), now: w.now, deadline: never,
-		connects: map[transport.Token]*operation{}, blocks: w.cfg.Blocks,
+		connects: map[transport.Token]*operation{}, blocks: w.cfg.Blocks, filled: map[*byte]int{},
 	}
 	w.transports = append(w.transports, t)
 	w.version.Add(1)
