@@ -109,16 +109,12 @@ func newServer(cfg *config, logger *slog.Logger) (s *server, err error) {
 
 func (s *server) newListener(p protocol, logger *slog.Logger) *listener {
 	cfg := s.cfg
-	rate := int64(cfg.rate)
-	if rate == 0 {
-		rate = -1 // no bound
-	}
 	lossy := slices.Contains(cfg.lossyNames(), p.name)
 	return &listener{
 		protocol: p, lossy: lossy, unescaped: !cfg.escape, maxFrameBytes: int(cfg.frame), batchBytes: int(cfg.batch), maxInFlight: cfg.inFlight,
 		drainLimit: cfg.drain / 2,
 		watermark: watermark.Config{
-			BudgetBytes: int(cfg.grant), RateBytesPerSecond: rate, Shared: []*watermark.Shared{s.level}, KeepReading: lossy,
+			BudgetBytes: int(cfg.grant), RateBytesPerSecond: int64(cfg.rate), Shared: []*watermark.Shared{s.level}, KeepReading: lossy,
 			Stats: &watermark.Stats{},
 		},
 		level: s.level, queue: s.queue, pool: s.pool, batches: &batches{}, logger: logger,

@@ -189,7 +189,7 @@ var many = onRead(func(ctx *pipeline.Context, msg any) error {
 })
 
 func TestAChannelOverItsLimitIsClosedAndTheServerLives(t *testing.T) {
-	cfg := watermark.Config{HighBytes: 128 << 10, HardLimitBytes: 512 << 10, RateBytesPerSecond: -1}
+	cfg := watermark.Config{HighBytes: 128 << 10, HardLimitBytes: 512 << 10}
 	for _, tc := range []struct {
 		name   string
 		behind func(s *side) []any

@@ -20,9 +20,8 @@ var (
 
 // Defaults of Config.
 const (
-	DefaultHighBytes          = 256 << 10
-	DefaultBudgetBytes        = 64 << 10
-	DefaultRateBytesPerSecond = 4 << 20
+	DefaultHighBytes   = 256 << 10
+	DefaultBudgetBytes = 64 << 10
 )
 
 // Config configures a Handler. The zero value works. It is copied.
@@ -39,9 +38,10 @@ type Config struct {
 
 	// BudgetBytes is how much may be read at a time; half of it from half of HighBytes on. Zero means 64 KiB.
 	BudgetBytes int
-	// RateBytesPerSecond bounds what is read in the long run. Zero means 4 MiB/s, a negative number no bound.
+	// RateBytesPerSecond bounds what is read in the long run. Zero means no bound.
 	RateBytesPerSecond int64
-	// BurstBytes is how much may be read at once after a while of silence. Zero means what a second allows.
+	// BurstBytes is how much may be read at once after a while of silence, where there is a rate. Zero means what a second
+	// allows.
 	BurstBytes int64
 
 	// Shared are levels that other channels fill, too. While one of them is high, this one is.
@@ -74,9 +74,6 @@ func (cfg *Config) settle() (Config, flow.Level, error) {
 	if d.BudgetBytes == 0 {
 		d.BudgetBytes = DefaultBudgetBytes
 	}
-	if d.RateBytesPerSecond == 0 {
-		d.RateBytesPerSecond = DefaultRateBytesPerSecond
-	}
 	level, err := flow.NewLevel(flow.LevelConfig{High: d.HighBytes, Low: d.LowBytes})
 	if err != nil || d.HighBytes >= d.HardLimitBytes {
 		return d, level, fmt.Errorf("watermark: marks %d, %d, %d, want 0 < low < high < hard: %w",
@@ -89,6 +86,10 @@ func (cfg *Config) settle() (Config, flow.Level, error) {
 	if d.BudgetBytes < 0 || d.BurstBytes < 0 || d.HardLimitBytes == math.MaxInt {
 		return d, level, fmt.Errorf("watermark: budget %d, burst %d, hard limit %d: %w",
 			d.BudgetBytes, d.BurstBytes, d.HardLimitBytes, ErrConfig)
+	}
+	if d.RateBytesPerSecond < 0 || d.RateBytesPerSecond == 0 && d.BurstBytes > 0 {
+		return d, level, fmt.Errorf("watermark: rate %d with burst %d, want a rate above 0, or neither: %w",
+			d.RateBytesPerSecond, d.BurstBytes, ErrConfig)
 	}
 	for i, s := range d.Shared {
 		if s == nil {

@@ -60,8 +60,8 @@
 // so the number of channels times that is what the process needs in the worst case; a Shared bounds what is in between.
 //
 // At a Shared, a turn is worth BudgetBytes: whoever comes while n channels wait gets its first byte through when n
-// times that have drained. RateBytesPerSecond is 4 MiB/s where nothing else is said: a proxy or a bulk server wants
-// another one, or -1 for none.
+// times that have drained. RateBytesPerSecond bounds what one channel may send in the long run, whoever waits; there is
+// no bound unless one is set.
 //
 // # Goroutines
 //

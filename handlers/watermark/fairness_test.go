@@ -128,7 +128,7 @@ func TestWaitingForATurnIsNotHigh(t *testing.T) {
 	assert.Equal(t, 8, f.shared.Waiting())
 	assert.EqualValues(t, 4<<10, f.shared.ReservedBytes(), "who waits for a turn has given back what it had reserved")
 
-	lossy := watermark.Config{KeepReading: true, RateBytesPerSecond: -1, Shared: []*watermark.Shared{f.shared}}
+	lossy := watermark.Config{KeepReading: true, Shared: []*watermark.Shared{f.shared}}
 	ch := f.loops[0].New(newHandler(t, lossy))
 	ch.WriteInbound("who drops what is too much", " stands in no line")
 	assert.Zero(t, ch.Stashed())
@@ -234,7 +234,7 @@ func TestChurnDoesNotPutOffWhatIsDoneAboutAStuckLoop(t *testing.T) {
 func TestWhoKeepsReadingGoesByTheLevelItself(t *testing.T) {
 	l := pipelinetest.NewLoop(t)
 	shared := newShared(t, watermark.SharedConfig{HighBytes: 8 << 10, LowBytes: 4 << 10, ResumesPerTurn: 1})
-	h := newHandler(t, watermark.Config{KeepReading: true, RateBytesPerSecond: -1, Shared: []*watermark.Shared{shared}})
+	h := newHandler(t, watermark.Config{KeepReading: true, Shared: []*watermark.Shared{shared}})
 	got := 0
 	ch := l.NewConfig(pipelinetest.Config{Manual: true}, h, watermark.NewDropGate(h),
 		onRead(func(_ *pipeline.Context, msg any) error { got += bytesOf(msg); return nil }))
@@ -262,7 +262,7 @@ func TestWhoKeepsReadingGoesByTheLevelItself(t *testing.T) {
 // A level that rose elsewhere stops what decodes before the next message, not after all of what was read.
 func TestAHighLevelIsSeenBeforeWhatWasReadIsPassedOn(t *testing.T) {
 	shared := newShared(t, watermark.SharedConfig{HighBytes: 8 << 10, LowBytes: 4 << 10})
-	h := newHandler(t, watermark.Config{RateBytesPerSecond: -1, Shared: []*watermark.Shared{shared}})
+	h := newHandler(t, watermark.Config{Shared: []*watermark.Shared{shared}})
 	reading := true
 	ch, _ := channel(t, h, onRead(func(ctx *pipeline.Context, _ any) error { reading = ctx.Reading(); return nil }))
 	shared.Add(8 << 10)

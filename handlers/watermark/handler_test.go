@@ -37,7 +37,10 @@ func TestConfigIsValidated(t *testing.T) {
 		{"high at hard", watermark.Config{LowBytes: 1, HighBytes: 3, HardLimitBytes: 3}, false},
 		{"hard at the channel's", watermark.Config{MaxPendingBytes: 1 << 20}, false},
 		{"hard below the channel's", watermark.Config{MaxPendingBytes: 1<<20 + 1}, true},
-		{"no rate", watermark.Config{RateBytesPerSecond: -1}, true},
+		{"the smallest rate", watermark.Config{RateBytesPerSecond: 1}, true},
+		{"a rate below nothing", watermark.Config{RateBytesPerSecond: -1}, false},
+		{"a burst of no rate", watermark.Config{BurstBytes: 1}, false},
+		{"a burst of a rate", watermark.Config{RateBytesPerSecond: 1, BurstBytes: 1}, true},
 		{"negative burst", watermark.Config{BurstBytes: -1}, false},
 		{"negative budget", watermark.Config{BudgetBytes: -1}, false},
 		{"no shared level", watermark.Config{Shared: []*watermark.Shared{nil}}, false},
@@ -256,7 +259,7 @@ func TestADecoderThatNeverStopsIsClosed(t *testing.T) {
 
 func TestGrants(t *testing.T) {
 	cfg := small()
-	cfg.BudgetBytes, cfg.RateBytesPerSecond = 100, -1
+	cfg.BudgetBytes = 100
 	h := newHandler(t, cfg)
 	ch, ctx := channel(t, h)
 	for _, tc := range []struct{ pending, want int }{

@@ -71,7 +71,7 @@ func (e *entrance) ChannelActive(ctx *pipeline.Context) error {
 
 func TestASlowFarSideOfAProxyHoldsTheNearSideUp(t *testing.T) {
 	const each = 1 << 20
-	cfg := watermark.Config{HighBytes: 64 << 10, BudgetBytes: 16 << 10, RateBytesPerSecond: -1}
+	cfg := watermark.Config{HighBytes: 64 << 10, BudgetBytes: 16 << 10}
 	eachTransport(t, func(t *testing.T, kind weir.Kind) {
 		listen := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 			return c.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 8<<10) })
@@ -150,7 +150,7 @@ func TestASinkThatManyFillServesEverybodyAndLeavesNobodyPaused(t *testing.T) {
 		})
 		r := serve(t, kind, setup{
 			loops: 2,
-			cfg:   watermark.Config{RateBytesPerSecond: -1, BudgetBytes: 8 << 10, Shared: []*watermark.Shared{shared}},
+			cfg:   watermark.Config{BudgetBytes: 8 << 10, Shared: []*watermark.Shared{shared}},
 			behind: func(*side) []any {
 				got := 0
 				return []any{onRead(func(ctx *pipeline.Context, msg any) error {

@@ -82,3 +82,17 @@ func TestAPeerThatIsTooFastWaitsForWhatItIsAhead(t *testing.T) {
 		})
 	}
 }
+
+// What a newcomer sends at once is read at once: there is no rate unless one is asked for.
+func TestTheZeroConfigBoundsNoRate(t *testing.T) {
+	got := 0
+	h := newHandler(t, watermark.Config{})
+	ch, ctx := channel(t, h, onRead(func(_ *pipeline.Context, msg any) error { got += bytesOf(msg); return nil }))
+	for range 256 {
+		ch.WriteInbound(make([]byte, 64<<10))
+	}
+	assert.Equal(t, 16<<20, got)
+	n, wait := h.ReadGrant(ctx)
+	assert.Equal(t, watermark.DefaultBudgetBytes, n)
+	assert.Zero(t, wait)
+}

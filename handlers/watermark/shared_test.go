@@ -38,7 +38,7 @@ func newFleetOn(
 	for range loops {
 		f.loops = append(f.loops, pipelinetest.NewLoop(t))
 	}
-	cfg.RateBytesPerSecond, cfg.Shared = -1, []*watermark.Shared{f.shared}
+	cfg.Shared = []*watermark.Shared{f.shared}
 	for i := range n {
 		h := newHandler(t, cfg)
 		sink := onRead(func(_ *pipeline.Context, msg any) error {
@@ -178,7 +178,7 @@ func TestReservationsBoundWhatArrives(t *testing.T) {
 	}
 	all := make([]*one, n)
 	for i := range all {
-		h := newHandler(t, watermark.Config{RateBytesPerSecond: -1, Shared: []*watermark.Shared{shared}})
+		h := newHandler(t, watermark.Config{Shared: []*watermark.Shared{shared}})
 		ch := l.NewConfig(pipelinetest.Config{Manual: true}, pipelinetest.Named("watermark", h))
 		all[i] = &one{h: h, ctx: ch.Context("watermark")}
 	}
@@ -293,7 +293,7 @@ func TestSharedUnderRealGoroutines(t *testing.T) {
 			got := 0
 			var all []*pipelinetest.Channel
 			for range perLoop {
-				h, err := watermark.New(watermark.Config{RateBytesPerSecond: -1, Shared: []*watermark.Shared{shared}})
+				h, err := watermark.New(watermark.Config{Shared: []*watermark.Shared{shared}})
 				if !assert.NoError(t, err) {
 					return
 				}

@@ -84,7 +84,7 @@ func TestAPeerThatDoesNotReadIsHeldUpAndLosesNothing(t *testing.T) {
 		{"a framer that never stops", 64, 1024, 8192, func(request int) any { return &unstoppable{frame: request} }},
 	} {
 		t.Run(strings.ReplaceAll(tc.name, " ", "_"), func(t *testing.T) {
-			cfg := watermark.Config{HighBytes: 16 << 10, LowBytes: 4 << 10, BudgetBytes: 4 << 10, RateBytesPerSecond: -1}
+			cfg := watermark.Config{HighBytes: 16 << 10, LowBytes: 4 << 10, BudgetBytes: 4 << 10}
 			cfg.HardLimitBytes = cfg.HighBytes + tc.reply/tc.request*cfg.BudgetBytes + 64<<10
 			eachTransport(t, func(t *testing.T, kind weir.Kind) {
 				r := serve(t, kind, setup{cfg: cfg, behind: func(s *side) []any {
@@ -173,7 +173,7 @@ func TestPeersThatReadNowFastNowSlowlyGetEverything(t *testing.T) {
 	eachTransport(t, func(t *testing.T, kind weir.Kind) {
 		r := serve(t, kind, setup{
 			loops:  2,
-			cfg:    watermark.Config{HighBytes: 16 << 10, LowBytes: 4 << 10, BudgetBytes: 8 << 10, RateBytesPerSecond: -1},
+			cfg:    watermark.Config{HighBytes: 16 << 10, LowBytes: 4 << 10, BudgetBytes: 8 << 10},
 			behind: func(*side) []any { return []any{echo} },
 		})
 		clients, sides := make([]*net.TCPConn, peers), make([]*side, peers)
@@ -224,7 +224,7 @@ func TestALossyPeerIsNeverHeldUpAndEveryFrameIsDeliveredOrCounted(t *testing.T) 
 		r := serve(t, kind, setup{
 			cfg: watermark.Config{
 				HighBytes: 16 << 10, LowBytes: 4 << 10, HardLimitBytes: 256 << 10, BudgetBytes: 8 << 10,
-				RateBytesPerSecond: -1, KeepReading: true,
+				KeepReading: true,
 			},
 			behind: func(s *side) []any {
 				framer, err := codec.NewLengthField(codec.LengthFieldConfig{Width: 4})

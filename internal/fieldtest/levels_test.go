@@ -53,7 +53,7 @@ func TestChannelsAtTheirMarksNeverStall(t *testing.T) {
 		r := newRig(t, &weir.Server{Transport: kind, Loops: 1, Socket: smallBuffers}, func(p *pipeline.Pipeline) error {
 			h, err := watermark.New(watermark.Config{
 				HighBytes: 16 << 10, LowBytes: 4 << 10, HardLimitBytes: 1 << 20, BudgetBytes: 8 << 10,
-				RateBytesPerSecond: -1, Stats: &stats,
+				Stats: &stats,
 			})
 			if err != nil {
 				return err
