@@ -26,6 +26,11 @@ type ListenerConfig struct {
 	AcceptBackoff time.Duration
 	// Error, when set, gets each error of accepting, on the loop. Accepting goes on after any of them.
 	Error func(error)
+	// Admit, when set, is asked on the loop before a connection becomes a channel. When it refuses, the listener pauses, and
+	// Resume asks again; the few connections that were accepted meanwhile wait for that, in their order. NotAdmitted, when
+	// set, is called when an admitted connection cannot become a channel.
+	Admit       func() bool
+	NotAdmitted func()
 	// Accepted, when set, is called on the loop for each new channel, before its Init.
 	Accepted func(*Channel)
 }
@@ -46,7 +51,8 @@ type Listener struct {
 	done      []func()
 	backoff   time.Duration
 	timer     *loop.Timer
-	strays    int // refused sockets whose close is under way
+	strays    int                    // refused sockets whose close is under way
+	waiting   []transport.Completion // accepted, but not admitted
 
 	// Accepted is the number of channels made. Loop goroutine only.
 	Accepted uint64
@@ -96,8 +102,16 @@ func (ln *Listener) Pause() {
 	}
 }
 
-// Resume accepts again.
+// Resume accepts again, those first that were accepted and not admitted.
 func (ln *Listener) Resume() {
+	for len(ln.waiting) > 0 && !ln.closing {
+		if !ln.admit() {
+			return
+		}
+		cp := ln.waiting[0]
+		ln.waiting = ln.waiting[1:]
+		ln.open(&cp)
+	}
 	ln.paused = false
 	ln.accept()
 }
@@ -118,6 +132,10 @@ func (ln *Listener) Close(done func()) {
 	}
 	ln.closing = true
 	ln.timer.Stop()
+	for _, cp := range ln.waiting {
+		ln.refuse(cp.Handle)
+	}
+	ln.waiting = nil
 	ln.loop.Submit(transport.Op{Kind: transport.Close, Token: ln.token(transport.Close), Handle: ln.hnd})
 }
 
@@ -161,15 +179,31 @@ func (ln *Listener) completeAccept(cp *transport.Completion) {
 	}
 }
 
-// take makes a channel of an accepted socket.
+// take makes a channel of an accepted socket, or keeps it until there is room.
 func (ln *Listener) take(cp *transport.Completion) {
-	if ln.closing {
+	switch {
+	case ln.closing:
 		ln.refuse(cp.Handle)
-		return
+	case len(ln.waiting) > 0 || !ln.admit():
+		ln.waiting = append(ln.waiting, *cp)
+		if !ln.paused {
+			ln.Pause()
+		}
+	default:
+		ln.open(cp)
 	}
+}
+
+func (ln *Listener) admit() bool { return ln.cfg.Admit == nil || ln.cfg.Admit() }
+
+// open makes a channel of an admitted socket.
+func (ln *Listener) open(cp *transport.Completion) {
 	c, err := newChannel(ln.loop, cp, ln.chn)
 	if err != nil {
 		ln.refuse(cp.Handle)
+		if ln.cfg.NotAdmitted != nil {
+			ln.cfg.NotAdmitted()
+		}
 		if ln.cfg.Error != nil {
 			ln.cfg.Error(err)
 		}
