@@ -21,6 +21,7 @@ type engineConfig struct {
 	maxTasks      int
 	watchdogAfter time.Duration
 	pin           bool
+	connections   int // the most
 	logger        *slog.Logger
 	openers       []opener
 }
@@ -31,6 +32,7 @@ type engineConfig struct {
 //	   └──────────────────stop────┴──▶ stopping ──▶ done
 type engine struct {
 	// Set in startEngine, then immutable.
+	limit   limit
 	group   *loop.Group
 	workers []*worker
 	done    chan struct{} // closed when all loops are gone
@@ -59,8 +61,9 @@ func startEngine(cfg engineConfig) (*engine, error) {
 		n = defaultLoops()
 	}
 	e := &engine{done: make(chan struct{}), stopped: make(chan struct{}), workers: make([]*worker, n)}
+	e.limit.most = int64(cfg.connections)
 	e.group, err = loop.NewGroup(n, func(i int) loop.Config {
-		w := &worker{engine: e, index: i}
+		w := &worker{engine: e, limit: &e.limit, index: i}
 		e.workers[i] = w
 		c := loop.Config{
 			Open:          func(raw bool) (transport.Transport, error) { return openers.open(raw, w) },

@@ -159,6 +159,7 @@ func (w *worker) listen(s *Server, cfg transport.ListenConfig) (*channel.Listene
 	chn.Dialed = w.dialedHook(s.Channel.Dialed)
 	ln, err := channel.Listen(w.loop, channel.ListenerConfig{
 		Transport: cfg, Channel: &chn, AcceptBackoff: s.AcceptBackoff,
+		Admit: w.admit, NotAdmitted: w.giveBack,
 		Accepted: func(c *channel.Channel) { w.added(c, fromAccept) },
 		Error: func(err error) {
 			w.acceptErrors.Add(1)
@@ -174,10 +175,10 @@ func (w *worker) listen(s *Server, cfg transport.ListenConfig) (*channel.Listene
 	return ln, nil
 }
 
-// closedHook is the Closed hook of channels: the worker's part, then the user's.
+// closedHook is the Closed hook of channels: the user's part, then the worker's.
 func (w *worker) closedHook(users func(*channel.Channel), from origin) func(*channel.Channel) {
 	return func(c *channel.Channel) {
-		w.removed(c, from)
+		defer w.removed(c, from) // last: whoever waits for the channel's end waits for the user's part, too
 		if users != nil {
 			users(c)
 		}

@@ -51,6 +51,10 @@ type Server struct {
 	// Control, when set, runs between socket(2) and bind(2) of each listener that the server opens, as in
 	// net.ListenConfig, but on a loop: it must not wait for the server.
 	Control func(network, address string, c syscall.RawConn) error
+	// MaxConnections is how many accepted connections may be open at a time. When there are as many, the listeners
+	// pause: connections wait in the kernel's queue, which takes Backlog of them for each listener, until others
+	// close. Nobody is turned away by the server. Stats.Limited counts it. Zero means no limit.
+	MaxConnections int
 	// AcceptBackoff is how long a listener pauses after an error such as EMFILE; it doubles up to 1 s. Zero means 50
 	// ms.
 	AcceptBackoff time.Duration
@@ -219,7 +223,7 @@ func (s *Server) start() (*engine, error) {
 	}
 	e, err := startEngine(engineConfig{
 		loops: s.Loops, kind: s.Transport, maxTasks: s.MaxTasks, watchdogAfter: s.WatchdogAfter,
-		logger: s.Logger, pin: s.Pin, openers: transports(),
+		logger: s.Logger, pin: s.Pin, connections: s.MaxConnections, openers: transports(),
 	})
 	if err != nil {
 		return nil, err
@@ -240,8 +244,8 @@ func (s *Server) validate() error {
 		return fmt.Errorf("%w: Server.Channel.Init is set: the server uses Server.Init", ErrConfig)
 	case s.Loops < 0 || s.Backlog < 0 || s.MaxTasks < 0:
 		return fmt.Errorf("%w: negative: Loops %d, Backlog %d, MaxTasks %d", ErrConfig, s.Loops, s.Backlog, s.MaxTasks)
-	case s.AcceptBackoff < 0:
-		return fmt.Errorf("%w: negative: AcceptBackoff %v", ErrConfig, s.AcceptBackoff)
+	case s.AcceptBackoff < 0 || s.MaxConnections < 0:
+		return fmt.Errorf("%w: negative: AcceptBackoff %v, MaxConnections %d", ErrConfig, s.AcceptBackoff, s.MaxConnections)
 	}
 	if err := s.Channel.Validate(); err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)

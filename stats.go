@@ -18,7 +18,8 @@ type Stats struct {
 	Accepted     uint64 // connections accepted
 	Dialed       uint64 // connections made by Dialers and by handlers (Context.Dial)
 	AcceptErrors uint64
-	Open         int // channels open now
+	Limited      uint64 // how often a loop has stopped accepting because of Server.MaxConnections
+	Open         int    // channels open now
 	Loops        []LoopStats
 }
 
@@ -29,6 +30,7 @@ type LoopStats struct {
 	Accepted     uint64
 	Dialed       uint64
 	AcceptErrors uint64
+	Limited      uint64
 	Open         int
 	Loop         loop.Stats
 	Kernel       transport.Stats // zero once the loop is gone, as Loop is zero while it is stuck
@@ -67,6 +69,7 @@ func (e *engine) stats(ctx context.Context) (Stats, error) {
 		all.Accepted += st.Accepted
 		all.Dialed += st.Dialed
 		all.AcceptErrors += st.AcceptErrors
+		all.Limited += st.Limited
 		all.Open += st.Open
 	}
 	return all, late
@@ -105,7 +108,7 @@ func (w *worker) stats(ctx context.Context, r *reply, st *LoopStats) error {
 	err := w.await(ctx, r)
 	*st = LoopStats{
 		Transport: w.kind, Accepted: w.accepted.Load(), Dialed: w.dialed.Load(),
-		AcceptErrors: w.acceptErrors.Load(), Open: int(w.openAccepted.Load() + w.openDialed.Load()),
+		AcceptErrors: w.acceptErrors.Load(), Limited: w.limited.Load(), Open: int(w.openAccepted.Load() + w.openDialed.Load()),
 	}
 	switch {
 	case err == nil:

@@ -21,6 +21,7 @@ var errPanicked = errors.New("panicked")
 type worker struct {
 	// Set before the loop starts, then immutable.
 	engine *engine
+	limit  *limit // the server's
 	index  int
 	loop   *loop.Loop
 	node   loop.Node
@@ -31,7 +32,9 @@ type worker struct {
 
 	// Any goroutine.
 	accepted, acceptErrors, dialed atomic.Uint64
+	limited                        atomic.Uint64 // how often full became true
 	openAccepted, openDialed       atomic.Int64
+	full                           atomic.Bool // its listeners stand still because limit is reached
 
 	mu    sync.Mutex
 	queue []func() // guarded by mu
@@ -43,6 +46,7 @@ type worker struct {
 	reg       loop.Registration
 	gone      bool // the loop is going away
 	listeners []*channel.Listener
+	turn      int // of the listeners
 	drain     drain
 
 	listing  sync.Mutex      // held by the loop while it changes channels, and by others who look
@@ -198,6 +202,7 @@ func (w *worker) removed(c *channel.Channel, from origin) {
 	w.listing.Unlock()
 	if from == fromAccept {
 		w.openAccepted.Add(-1)
+		w.giveBack()
 	} else {
 		w.openDialed.Add(-1)
 	}

@@ -26,9 +26,9 @@ type ListenerConfig struct {
 	AcceptBackoff time.Duration
 	// Error, when set, gets each error of accepting, on the loop. Accepting goes on after any of them.
 	Error func(error)
-	// Admit, when set, is asked on the loop before a connection becomes a channel. When it refuses, the listener pauses, and
-	// Resume asks again; the few connections that were accepted meanwhile wait for that, in their order. NotAdmitted, when
-	// set, is called when an admitted connection cannot become a channel.
+	// Admit, when set, is asked on the loop before a connection becomes a channel. When it refuses, the listener
+	// pauses, and Resume asks again; the few connections that were accepted meanwhile wait for that, in their order.
+	// NotAdmitted, when set, is called when an admitted connection cannot become a channel.
 	Admit       func() bool
 	NotAdmitted func()
 	// Accepted, when set, is called on the loop for each new channel, before its Init.
