@@ -64,6 +64,9 @@ func (r *Ring) RegisterBuffers(group uint16, length int) (*BufferRing, error) {
 	// SAFETY: the struct has the kernel's layout and outlives the call.
 	if _, errno := r.register(registerPbufRing, unsafe.Pointer(&reg), 1); errno != 0 {
 		_ = unix.Munmap(mem)
+		if errno == unix.ENOMEM {
+			return nil, unavailable(errno)
+		}
 		return nil, fmt.Errorf("%w: no buffer ring of %d, which need Linux 5.19: %w", ErrUnavailable, length, errno)
 	}
 	return b, nil

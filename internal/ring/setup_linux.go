@@ -108,7 +108,7 @@ func unavailable(errno syscall.Errno) error {
 	case unix.EPERM, unix.EACCES:
 		reason = denied()
 	case unix.ENOMEM:
-		reason = "no memory for its queues (ENOMEM): before Linux 5.12 they count against RLIMIT_MEMLOCK" + memlock()
+		reason = noMemory()
 	case unix.EMFILE, unix.ENFILE:
 		reason = "no descriptor left: " + errno.Error()
 	}
@@ -127,12 +127,14 @@ func denied() string {
 	return "denied by a seccomp filter or a security module, as container runtimes do by default (EPERM)"
 }
 
-func memlock() string {
+// noMemory says what to do about ENOMEM: mostly it is the limit on locked memory, against which the kernel counts the
+// queues of a process without CAP_IPC_LOCK (before Linux 5.12, and on recent ones again: __io_account_mem in
+// io_uring/rsrc.c). A limit that cannot be asked for is shown as zero.
+func noMemory() string {
 	var limit unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit) != nil {
-		return ""
-	}
-	return fmt.Sprintf(", here %d KiB", limit.Cur/1024)
+	_ = unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit)
+	return fmt.Sprintf("no memory for its queues (ENOMEM): they count against RLIMIT_MEMLOCK, here %d KiB for all "+
+		"processes of this user: raise it (ulimit -l; LimitMEMLOCK= in a systemd unit)", limit.Cur/1024)
 }
 
 // mapQueues maps what io_uring_setup(2) laid out.

@@ -20,6 +20,7 @@ const (
 type SocketOptions struct {
 	Delay              bool // leave Nagle's algorithm on
 	KeepAlive          net.KeepAliveConfig
+	NoKeepAlive        bool
 	SendBufferBytes    int
 	ReceiveBufferBytes int
 }
@@ -43,7 +44,7 @@ func (o *SocketOptions) Apply(fd, family int, known bool) error {
 			return fmt.Errorf("TCP_NODELAY %d: %w", noDelay, errno)
 		}
 	}
-	return setKeepAlive(fd, &o.KeepAlive, known)
+	return o.applyKeepAlive(fd, known)
 }
 
 // applyBuffers sets the sizes of the buffers.
@@ -61,8 +62,12 @@ func (o *SocketOptions) applyBuffers(fd int) error {
 	return nil
 }
 
-func setKeepAlive(fd int, k *net.KeepAliveConfig, known bool) error {
-	if !k.Enable {
+func (o *SocketOptions) applyKeepAlive(fd int, known bool) error {
+	k := o.KeepAlive
+	if !k.Enable { // as in net: then the rest does not count, either
+		k = net.KeepAliveConfig{}
+	}
+	if o.NoKeepAlive {
 		if known {
 			return nil
 		}

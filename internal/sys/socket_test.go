@@ -61,8 +61,8 @@ func TestOptionsOfConnectedSockets(t *testing.T) {
 		kernelChoice bool // zero leaves the kernel's
 	}{
 		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 0, 1, false},
-		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1, 0, false},
-		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 2, 0, true},
+		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1, 1, false},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 2, 15, false},
 		{unix.SOL_SOCKET, unix.SO_SNDBUF, 40_000, 0, true}, // doubled, socket(7)
 		{unix.SOL_SOCKET, unix.SO_RCVBUF, 60_000, 0, true},
 	} {
@@ -77,11 +77,18 @@ func TestOptionsOfConnectedSockets(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []int{unix.TCP_KEEPINTVL, unix.TCP_KEEPCNT} { // negative: left as they are
-		require.Equal(t, get(plain, unix.IPPROTO_TCP, name), get(server, unix.IPPROTO_TCP, name))
+	// Zero is what package net does, negative leaves the kernel's.
+	silent, silentClient := accepted(t, SocketOptions{NoKeepAlive: true}, SocketOptions{NoKeepAlive: true})
+	defer Close(silent)
+	for name, zero := range map[int]int{unix.TCP_KEEPINTVL: 15, unix.TCP_KEEPCNT: 9} {
+		require.Equal(t, zero, get(plain, unix.IPPROTO_TCP, name))
+		require.Equal(t, get(silent, unix.IPPROTO_TCP, name), get(server, unix.IPPROTO_TCP, name))
+	}
+	for _, fd := range []int{silent, silentClient} {
+		require.Zero(t, get(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE))
 	}
 	// On a socket whose state is not known, what is off is switched off.
-	off := SocketOptions{}
+	off := SocketOptions{NoKeepAlive: true}
 	require.NoError(t, off.Apply(server, unix.AF_INET, false))
 	require.Zero(t, get(server, unix.SOL_SOCKET, unix.SO_KEEPALIVE))
 	require.Equal(t, 1, get(server, unix.IPPROTO_TCP, unix.TCP_NODELAY))
@@ -98,7 +105,7 @@ func TestOptionErrorsNameTheOption(t *testing.T) {
 		{SocketOptions{SendBufferBytes: 1}, "SO_SNDBUF 1"},
 		{SocketOptions{ReceiveBufferBytes: 1}, "SO_RCVBUF 1"},
 		{SocketOptions{}, "TCP_NODELAY 1"},
-		{SocketOptions{Delay: true, KeepAlive: net.KeepAliveConfig{Enable: true}}, "SO_KEEPALIVE 1"},
+		{SocketOptions{Delay: true}, "SO_KEEPALIVE 1"},
 	} {
 		err := c.options.Apply(-1, unix.AF_INET, true)
 		require.ErrorIs(t, err, unix.EBADF)

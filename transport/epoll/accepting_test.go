@@ -373,56 +373,6 @@ func TestListenErrors(t *testing.T) {
 	require.Equal(t, slots, f.tr.Stats().Open)
 }
 
-func TestAcceptedSocketsHaveTheOptions(t *testing.T) {
-	keepAlive := net.KeepAliveConfig{Enable: true, Idle: 1_500_000_000, Interval: 7_000_000_000, Count: 3}
-	for _, c := range []struct {
-		name string
-		cfg  transport.SocketConfig
-		want map[int]int // options of IPPROTO_TCP; negative: of SOL_SOCKET
-	}{
-		{"zero", transport.SocketConfig{}, map[int]int{unix.TCP_NODELAY: 1, -unix.SO_KEEPALIVE: 0}},
-		{"delay", transport.SocketConfig{Delay: true}, map[int]int{unix.TCP_NODELAY: 0}},
-		{"keep-alive", transport.SocketConfig{KeepAlive: keepAlive}, map[int]int{
-			-unix.SO_KEEPALIVE: 1, unix.TCP_KEEPIDLE: 2, unix.TCP_KEEPINTVL: 7, unix.TCP_KEEPCNT: 3,
-		}},
-		{"keep-alive defaults", transport.SocketConfig{KeepAlive: net.KeepAliveConfig{Enable: true}}, map[int]int{
-			-unix.SO_KEEPALIVE: 1, unix.TCP_KEEPIDLE: 15, unix.TCP_KEEPINTVL: 15, unix.TCP_KEEPCNT: 9,
-		}},
-		{"buffers", transport.SocketConfig{SendBufferBytes: 20_000, ReceiveBufferBytes: 30_000}, map[int]int{
-			-unix.SO_SNDBUF: 40_000, -unix.SO_RCVBUF: 60_000, // the kernel doubles them, socket(7)
-		}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			f := open(t, Config{})
-			foreign, err := net.Listen("tcp", "127.0.0.1:0")
-			require.NoError(t, err)
-			defer foreign.Close()
-			for _, cfg := range []transport.ListenConfig{
-				{Network: "tcp", Address: "127.0.0.1:0", Socket: c.cfg},
-				{Listener: foreign.(syscall.Conn), Socket: c.cfg},
-			} {
-				l, addr := f.listen(cfg)
-				accept := f.submit(transport.Op{Kind: transport.Accept, Handle: l})
-				dial := f.submit(transport.Op{Kind: transport.Connect, Dial: &transport.DialConfig{
-					Network: "tcp", Address: addr.String(), Socket: c.cfg,
-				}})
-				f.done(dial)
-				f.until("the connection", func() bool { return len(accept.conns) == 1 })
-				for _, h := range []transport.Handle{accept.conns[0].Handle, dial.conns[0].Handle} {
-					for name, want := range c.want {
-						level := unix.IPPROTO_TCP
-						if name < 0 {
-							level, name = unix.SOL_SOCKET, -name
-						}
-						require.Equal(t, want, f.option(h, level, name), "option %d, adopted %v", name,
-							cfg.Listener != nil)
-					}
-				}
-			}
-		})
-	}
-}
-
 func TestReusePortListenersShareAPort(t *testing.T) {
 	f := open(t, Config{})
 	_, addr := f.listen(transport.ListenConfig{Network: "tcp", Address: "127.0.0.1:0", ReusePort: true})

@@ -118,36 +118,46 @@ func controlFails(r *rig) {
 }
 
 func socketConfig(r *rig) {
-	const tcp = syscall.IPPROTO_TCP
-	for _, l := range r.links(2, transport.SocketConfig{}) {
-		for _, s := range []sock{l.a, l.b} {
-			if s.option(tcp, syscall.TCP_NODELAY) == 0 {
-				r.Errorf("TCP_NODELAY is off by default")
-			}
-			if s.option(syscall.SOL_SOCKET, syscall.SO_KEEPALIVE) != 0 {
-				r.Errorf("SO_KEEPALIVE is on by default")
-			}
-		}
-	}
-	cfg := transport.SocketConfig{
-		Delay: true, SendBufferBytes: 20_000, ReceiveBufferBytes: 30_000,
-		KeepAlive: net.KeepAliveConfig{Enable: true, Idle: 77 * time.Second, Interval: 33 * time.Second, Count: 5},
-	}
-	for _, l := range r.links(2, cfg) {
-		for _, s := range []sock{l.a, l.b} {
-			// socket(7): the kernel doubles the sizes of buffers.
-			for _, want := range [][3]int{
-				{tcp, syscall.TCP_NODELAY, 0},
-				{syscall.SOL_SOCKET, syscall.SO_SNDBUF, 40_000},
-				{syscall.SOL_SOCKET, syscall.SO_RCVBUF, 60_000},
-				{syscall.SOL_SOCKET, syscall.SO_KEEPALIVE, 1},
-				{tcp, syscall.TCP_KEEPIDLE, 77},
-				{tcp, syscall.TCP_KEEPINTVL, 33},
-				{tcp, syscall.TCP_KEEPCNT, 5},
-			} {
-				if got := s.option(want[0], want[1]); got != want[2] {
-					r.Errorf("transport %d: option %d of level %d is %d, want %d", s.e.index, want[1], want[0], got,
-						want[2])
+	const tcp, sol = syscall.IPPROTO_TCP, syscall.SOL_SOCKET
+	original, err := net.Listen("tcp", "127.0.0.1:0")
+	r.must("net.Listen", err)
+	defer original.Close()
+	type option struct{ level, name, value int }
+	for _, tc := range []struct {
+		cfg  transport.SocketConfig
+		want []option
+	}{
+		{transport.SocketConfig{}, []option{
+			{tcp, syscall.TCP_NODELAY, 1},
+			{sol, syscall.SO_KEEPALIVE, 1}, // as in package net
+			{tcp, syscall.TCP_KEEPIDLE, 15},
+			{tcp, syscall.TCP_KEEPINTVL, 15},
+			{tcp, syscall.TCP_KEEPCNT, 9},
+		}},
+		{transport.SocketConfig{Delay: true, NoKeepAlive: true}, []option{
+			{tcp, syscall.TCP_NODELAY, 0}, {sol, syscall.SO_KEEPALIVE, 0},
+		}},
+		{transport.SocketConfig{
+			SendBufferBytes: 20_000, ReceiveBufferBytes: 30_000,
+			KeepAlive: net.KeepAliveConfig{Enable: true, Idle: 1500 * time.Millisecond, Interval: 33 * time.Second,
+				Count: 5},
+		}, []option{
+			{sol, syscall.SO_SNDBUF, 40_000}, {sol, syscall.SO_RCVBUF, 60_000}, // the kernel doubles them: socket(7)
+			{sol, syscall.SO_KEEPALIVE, 1},
+			{tcp, syscall.TCP_KEEPIDLE, 2},
+			{tcp, syscall.TCP_KEEPINTVL, 33},
+			{tcp, syscall.TCP_KEEPCNT, 5},
+		}},
+	} {
+		for _, cfg := range []transport.ListenConfig{r.address(), {Listener: original.(*net.TCPListener)}} {
+			cfg.Socket = tc.cfg
+			l := r.linksTo(r.client(), r.server(), r.server().listenOn(cfg), 1, tc.cfg)[0]
+			for _, s := range []sock{l.a, l.b} {
+				for _, want := range tc.want {
+					if got := s.option(want.level, want.name); got != want.value {
+						r.Errorf("transport %d, adopted %v: an option is %d, want %+v", s.e.index, cfg.Listener != nil,
+							got, want)
+					}
 				}
 			}
 		}

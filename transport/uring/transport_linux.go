@@ -21,7 +21,9 @@ var errTooMany = fmt.Errorf("uring: more than %d sockets: %w", maxSlots, unix.EM
 
 const (
 	bufferGroup = 0
-	rawWait     = 5 * time.Millisecond // how long Wait keeps its P, with Config.Raw
+	// leastEntries is how short a submission queue gets when nobody asked for a length and memory is short.
+	leastEntries = 128
+	rawWait      = 5 * time.Millisecond // how long Wait keeps its P, with Config.Raw
 	// fileWorkers bounds the kernel's worker threads of a ring, which read files.
 	fileWorkers = 8
 	closeTries  = 200 // times closeTurn, for operations to end
@@ -112,10 +114,23 @@ func Probe() error {
 
 // open is Open with a kernel to talk to and flags to do without, as rc says.
 func open(cfg Config, rc ring.Config) (*Transport, error) {
+	shrinks := cfg.Entries == 0 && cfg.CompletionEntries == 0
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
 	}
+	for {
+		t, err := openWith(cfg, rc)
+		// The kernel may count the queues against RLIMIT_MEMLOCK. Shorter ones cost system calls when they are full; a
+		// fallback to another transport would cost more.
+		if !shrinks || !errors.Is(err, unix.ENOMEM) || cfg.Entries <= leastEntries {
+			return t, err
+		}
+		cfg.Entries, cfg.CompletionEntries = cfg.Entries/2, cfg.CompletionEntries/2
+	}
+}
+
+func openWith(cfg Config, rc ring.Config) (*Transport, error) {
 	t := &Transport{pool: buffer.NewPool(cfg.Pool), clock: sys.NewClock(), raw: cfg.Raw,
 		connecting: map[transport.Token]*slot{}}
 	if err := t.set(cfg, rc); err != nil {

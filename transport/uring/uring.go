@@ -56,8 +56,8 @@ type Config struct {
 	// Raw lets Wait block up to 5 ms without telling Go's scheduler: cheaper, but the loop's P does nothing else
 	// meanwhile. Use it for fewer loops than GOMAXPROCS.
 	Raw bool
-	// Entries is the length of the submission queue, a power of two from 8 on. Zero means 4096. When it is full, Wait
-	// makes further system calls.
+	// Entries is the length of the submission queue, a power of two from 8 on. Zero means 4096, and less, down to 128,
+	// where RLIMIT_MEMLOCK leaves no room for that. When it is full, Wait makes further system calls.
 	Entries int
 	// CompletionEntries is the length of the completion queue, a power of two, at least Entries. Zero means four times
 	// Entries. When it is full, the kernel keeps completions aside: dearer, but nothing is lost.
