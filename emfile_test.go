@@ -29,6 +29,9 @@ func child(role string) int {
 	if isServer {
 		err = serveWithFewDescriptors(weir.Kind(kind))
 	}
+	if kind, ok := strings.CutPrefix(role, "until killed on "); ok {
+		err = serveUntilKilled(weir.Kind(kind))
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, role, err)
 		return 1

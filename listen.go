@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"syscall"
+	"time"
 
 	"github.com/weirnet/weir/channel"
 	"github.com/weirnet/weir/loop"
@@ -25,8 +26,9 @@ import (
 //
 // On TCP every loop has a listener of its own (SO_REUSEPORT, with more than one loop) and the kernel spreads the
 // connections by a hash of their addresses: few connections may be spread unevenly. A port on which anybody listens is
-// refused, unless SharePort is set. A Unix socket has one listener from which every loop accepts: each connection wakes
-// all idle loops on epoll, and the fastest has it.
+// refused, unless SharePort is set, but not before a second: it may be a server that was killed just now. A Unix socket
+// has one listener from which every loop accepts: each connection wakes all idle loops on epoll, and the fastest has
+// it.
 func (s *Server) Listen(network, address string) (net.Addr, error) {
 	e, err := s.begin("listen")
 	if err != nil {
@@ -106,14 +108,30 @@ func (s *Server) listenUnix(e *engine, cfg transport.ListenConfig) (net.Addr, er
 	return addr, nil
 }
 
+const (
+	// inUsePatience is how long Listen tries a port that is in use. A process that was killed is gone before its rings
+	// are: the kernel takes them apart a while later, and until then an accept that was armed keeps the listener.
+	inUsePatience = time.Second
+	inUsePause    = time.Millisecond // at first; it doubles
+)
+
 // listenFirst opens a listener on one loop.
 func (s *Server) listenFirst(w *worker, cfg transport.ListenConfig) (ln *channel.Listener, addr net.Addr, err error) {
-	err = w.call(context.Background(), func() (err error) {
+	try := func() (err error) {
 		if ln, err = w.listen(s, cfg); err == nil {
 			addr = ln.Addr()
 		}
 		return err
-	})
+	}
+	err = w.call(context.Background(), try)
+	if cfg.Network != "unix" && errors.Is(err, syscall.EADDRINUSE) {
+		s.logger().Warn("weir: the address is in use, trying again", "address", cfg.Address, "for", inUsePatience)
+		deadline := time.Now().Add(inUsePatience)
+		for pause := inUsePause; errors.Is(err, syscall.EADDRINUSE) && time.Now().Before(deadline); pause *= 2 {
+			time.Sleep(min(pause, time.Until(deadline)))
+			err = w.call(context.Background(), try)
+		}
+	}
 	return ln, addr, listenError(cfg, err)
 }
 
