@@ -30,13 +30,13 @@ const (
 var errDemo = errors.New("ingest: demo failed")
 
 // demo sends load to a server of its own and shows how the level breathes.
-func demo(ctx context.Context, cfg *config, out io.Writer) error {
+func demo(sigs *signals, cfg *config, out io.Writer) error {
 	for name := range cfg.addresses {
 		cfg.addresses[name] = "127.0.0.1:0"
 	}
 	cfg.lossy = "statsd"
 	cfg.high, cfg.low, cfg.most = demoHigh, demoHigh/4, 4*demoHigh
-	ctx, cancel := context.WithTimeout(ctx, demoLoad+demoPatience)
+	ctx, cancel := context.WithTimeout(sigs.first, demoLoad+demoPatience)
 	defer cancel()
 	s, err := newServer(cfg, slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	if err != nil {
@@ -73,7 +73,7 @@ into %s. From %v to %v the sink takes only %d MiB/s. Reading stops while %d MiB 
 	}
 	told()
 	<-quiet
-	return errors.Join(err, s.close(demoPatience), s.demoResult(clients, began, out))
+	return errors.Join(err, s.close(sigs.second, demoPatience), s.demoResult(clients, began, out))
 }
 
 // demoClients makes the load: the first clients are the lossy ones.

@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -50,12 +49,7 @@ func ingestMain() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	go func() {
-		<-ctx.Done()
-		stop()
-	}()
+	sigs := catchSignals()
 	s, err := newServer(cfg, slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -71,7 +65,7 @@ func ingestMain() int {
 			(&printer{out: os.Stdout, json: true}).print(s.report(began))
 		}
 	}()
-	if err := s.run(ctx, os.Stdout); err != nil {
+	if err := s.run(sigs, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -233,6 +227,9 @@ func run(ctx context.Context, clients []*load.Client) (wait func() error) {
 		return first
 	}
 }
+
+// until returns signals that come when ctx is done.
+func until(ctx context.Context) *signals { return &signals{first: ctx, second: context.Background()} }
 
 // program returns the path of a program that a test needs.
 func program(t *testing.T, name string) string {

@@ -2,6 +2,8 @@ package main
 
 import (
 	"log/slog"
+	"net"
+	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -44,6 +46,35 @@ type counters struct {
 	lost        atomic.Uint64 // refused by the sink
 	tooLong     atomic.Uint64
 	truncated   atomic.Uint64
+}
+
+// byAddress are listeners by where they listen.
+type byAddress map[netip.AddrPort]*listener
+
+// find returns the listener that has accepted a connection with that local address: the one of the address, or one of all
+// addresses.
+func (b byAddress) find(local net.Addr) *listener {
+	at := addrPort(local)
+	candidates := []netip.Addr{at.Addr(), netip.IPv6Unspecified()} // that one takes connections of both families
+	if at.Addr().Is4() {
+		candidates = []netip.Addr{at.Addr(), netip.IPv4Unspecified(), netip.IPv6Unspecified()}
+	}
+	for _, address := range candidates {
+		if l := b[netip.AddrPortFrom(address, at.Port())]; l != nil {
+			return l
+		}
+	}
+	return nil
+}
+
+// addrPort returns a TCP address in one form; zero when a is none.
+func addrPort(a net.Addr) netip.AddrPort {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.AddrPort{}
+	}
+	at := tcp.AddrPort()
+	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
 }
 
 func (l *listener) newDrainer() *drainer { return &drainer{limit: l.drainLimit} }

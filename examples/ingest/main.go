@@ -12,8 +12,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 )
 
@@ -26,33 +24,28 @@ func main() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	go func() {
-		<-ctx.Done()
-		stop() // a second signal ends the process at once
-	}()
+	sigs := catchSignals()
 	act := serve
 	if cfg.demo {
 		act = demo
 	}
-	if err := act(ctx, cfg, os.Stdout); err != nil {
+	if err := act(sigs, cfg, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-// serve runs a server until ctx is done, and delivers what is there.
-func serve(ctx context.Context, cfg *config, out io.Writer) error {
+// serve runs a server until a signal ends it, and delivers what is there.
+func serve(sigs *signals, cfg *config, out io.Writer) error {
 	s, err := newServer(cfg, slog.Default())
 	if err != nil {
 		return err
 	}
-	return s.run(ctx, out)
+	return s.run(sigs, out)
 }
 
-// run serves until ctx is done, or until it cannot serve any more. An error says that something was not delivered.
-func (s *server) run(ctx context.Context, out io.Writer) error {
+// run serves until a signal ends it, or until it cannot serve any more. An error says that something was not delivered.
+func (s *server) run(sigs *signals, out io.Writer) error {
 	began := time.Now()
 	for _, l := range s.listeners {
 		mode := "clients wait for the sink"
@@ -62,22 +55,38 @@ func (s *server) run(ctx context.Context, out io.Writer) error {
 		_, _ = fmt.Fprintf(out, "%-8s on %s (%s)\n", l.protocol.name, l.address, mode)
 	}
 	_, _ = fmt.Fprintf(out, "into     %s\n", s.where)
-	serving, end := context.WithCancel(ctx)
+	serving, end := context.WithCancel(sigs.first)
 	defer end()
 	ended := make(chan error, 1)
 	go func() {
 		ended <- s.allEnded(serving)
 		end()
 	}()
+	go s.reopenFiles(serving, sigs.hangup)
 	s.tell(serving, &printer{out: out, json: s.cfg.statsJSON}, began)
 	_, _ = fmt.Fprintf(out, "draining, for %v at most\n", s.cfg.drain)
-	err := errors.Join(<-ended, s.close(s.cfg.drain))
+	err := errors.Join(<-ended, s.close(sigs.second, s.cfg.drain))
 	r := s.report(began)
 	_, _ = fmt.Fprintln(out, r.end())
 	if r.Lost > 0 {
 		err = errors.Join(err, fmt.Errorf("%w: %d", errLost, r.Lost))
 	}
 	return err
+}
+
+// reopenFiles begins new files with each SIGHUP, until ctx is done.
+func (s *server) reopenFiles(ctx context.Context, hangup <-chan os.Signal) {
+	for {
+		select {
+		case <-hangup:
+			for _, f := range s.files {
+				f.Reopen()
+			}
+			s.logger.Info("SIGHUP: what follows is in new files", "files", len(s.files))
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // tell prints reports, when they are wanted, until ctx is done, and measures the loops' lag.

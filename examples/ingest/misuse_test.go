@@ -40,7 +40,7 @@ func TestAFrameThatIsTooLongIsSkippedAndCounted(t *testing.T) {
 	for protocol, in := range map[string]string{
 		"graphite": "a 1 2\n" + long + "\nb 1 2\n",
 		"statsd":   "a:1|c\n" + long + "\nb:1|c\n",
-		"syslog":   "<13>1 - - - - - -\n" + fmt.Sprintf("%d %s", len(long), long) + "17 <13>1 - - - - - -",
+		"syslog":   "<13>1 - - - - - -\n" + fmt.Sprintf("%d <%s", len(long)+1, long) + "17 <13>1 - - - - - -",
 		"json":     "\x00\x00\x00\x02{}\x00\x00\x13\x88" + long + "\x00\x00\x00\x02[]",
 	} {
 		t.Run("protocol="+protocol, func(t *testing.T) {
@@ -196,7 +196,7 @@ func TestTheDemonstration(t *testing.T) {
 	cfg, err := parseConfig([]string{"-demo", "-sink", t.TempDir()}, io.Discard)
 	require.NoError(t, err)
 	var out strings.Builder
-	require.NoError(t, demo(t.Context(), cfg, &out))
+	require.NoError(t, demo(until(t.Context()), cfg, &out))
 	normal, high, again := strings.Index(out.String(), "NORMAL"), strings.Index(out.String(),
 		"HIGH"), strings.LastIndex(out.String(), "NORMAL")
 	assert.True(t, normal >= 0 && normal < high && high < again, out.String())

@@ -34,6 +34,7 @@ type server struct {
 	cfg       *config
 	where     string // of the sink
 	files     []*sink.File
+	logger    *slog.Logger
 	weir      *weir.Server
 	level     *watermark.Shared
 	queue     *sink.Queue
@@ -49,7 +50,8 @@ func newServer(cfg *config, logger *slog.Logger) (s *server, err error) {
 	if cfg.memory > 0 {
 		debug.SetMemoryLimit(int64(cfg.memory))
 	}
-	s = &server{cfg: cfg}
+	logger = limitLog(logger)
+	s = &server{cfg: cfg, logger: logger}
 	s.level, err = watermark.NewShared(watermark.SharedConfig{HighBytes: int64(cfg.high), LowBytes: int64(cfg.low)})
 	if err != nil {
 		return nil, err
@@ -60,14 +62,14 @@ func newServer(cfg *config, logger *slog.Logger) (s *server, err error) {
 	if err := s.openSink(logger); err != nil {
 		return nil, err
 	}
-	ports := map[string]*listener{}
+	listeners := byAddress{}
 	s.weir = &weir.Server{
 		Transport: cfg.transport, Loops: cfg.loops, Logger: logger,
 		Channel: channel.Config{PausedCloseTimeout: cfg.pausedClose},
 		Socket:  transport.SocketConfig{ReceiveBufferBytes: int(cfg.receiveBuffer)},
 		Init: func(p *pipeline.Pipeline) error {
 			at := p.LocalAddr()
-			l := ports[port(at)]
+			l := listeners.find(at)
 			if l == nil {
 				return fmt.Errorf("ingest: nobody listens at %v", at)
 			}
@@ -89,11 +91,11 @@ func newServer(cfg *config, logger *slog.Logger) (s *server, err error) {
 		}
 		l := s.newListener(p, logger)
 		l.address = socket.Addr().String()
-		ports[port(socket.Addr())] = l
+		listeners[addrPort(socket.Addr())] = l
 		sockets = append(sockets, socket)
 		s.listeners = append(s.listeners, l)
 	}
-	// Each knows all ports before the first client comes.
+	// All are known before the first client comes.
 	s.ended = make(chan error, len(sockets))
 	for _, socket := range sockets {
 		go func() {
@@ -135,10 +137,15 @@ func (s *server) allEnded(ctx context.Context) error {
 	}
 }
 
-// close stops listening, reads what has come, decodes it and stores it, for a time at most.
-func (s *server) close(limit time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+// close stops listening, reads what has come, decodes it and stores it, for a time at most, and until giveUp is done.
+func (s *server) close(giveUp context.Context, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(giveUp, limit)
 	defer cancel()
+	defer context.AfterFunc(giveUp, func() { // at once: to give up may take its time, too
+		stats := s.queue.Stats()
+		s.logger.Error("a second signal: what is not delivered is lost", "records", stats.QueuedRecords,
+			"bytes", stats.QueuedBytes)
+	})()
 	left := s.weir.Shutdown(ctx)
 	s.lag.stop()
 	err := errors.Join(left, s.pool.Close(ctx), s.queue.Close(ctx))
@@ -146,8 +153,11 @@ func (s *server) close(limit time.Duration) error {
 		return err
 	}
 	stats := s.queue.Stats()
-	err = fmt.Errorf("%w after %v: %d records, %d bytes not delivered", errDrain, limit, stats.QueuedRecords,
-		stats.QueuedBytes)
+	why := "after " + limit.String()
+	if giveUp.Err() != nil {
+		why = "after a second signal"
+	}
+	err = fmt.Errorf("%w %s: %d records, %d bytes not delivered", errDrain, why, stats.QueuedRecords, stats.QueuedBytes)
 	if left != nil {
 		err = fmt.Errorf("%w, clients were cut off", err)
 	}
@@ -165,12 +175,4 @@ func (s *server) at(protocol string) string {
 		}
 	}
 	return ""
-}
-
-func port(a net.Addr) string {
-	if a == nil {
-		return ""
-	}
-	_, port, _ := net.SplitHostPort(a.String())
-	return port
 }

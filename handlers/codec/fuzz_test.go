@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -112,13 +113,15 @@ func octetFormat(cfg OctetCountingConfig) format {
 		seeds: []string{
 			"5 hello11 <13>message<1>a\n\r\n\n<2>b\r\n3 <x>", "99 " + string(make([]byte, 99)) + "1 a",
 			"<1>" + string(make([]byte, 30)) + "\n1 b", "0 ", "12a", "12345678901 ", "x", "4 ab", "\r", "\rx", "<abc", "1",
-			"999999999 ab",
+			"999999999 ab", "<1>a\n\tat b\n\n12 c\n12345678901 \n0\n3 <x>x<2>c\n1", "<1>a\n3 <x>\tat", "<1>a\n\rb\n\r", "<1>a\n12 ",
 		},
 	}
 }
 
 func naiveOctets(cfg OctetCountingConfig, in []byte) (events []string) {
+	lined := false
 	for len(in) > 0 {
+		counts := regexp.MustCompile(`^[1-9][0-9]{0,9} <`).Match(in)
 		switch c := in[0]; {
 		case c == '\n':
 			in = in[1:]
@@ -126,7 +129,8 @@ func naiveOctets(cfg OctetCountingConfig, in []byte) (events []string) {
 			in = in[2:]
 		case string(in) == "\r":
 			return append(events, truncated(1))
-		case c == '<':
+		case c == '<', cfg.Resync && lined && !counts:
+			lined = true
 			line, _, whole := bytes.Cut(in, []byte("\n"))
 			next := len(line)
 			if whole {
@@ -135,6 +139,7 @@ func naiveOctets(cfg OctetCountingConfig, in []byte) (events []string) {
 			one := linesFormat(LinesConfig{MaxBytes: cfg.MaxBytes, FinalLine: cfg.FinalLine}).naive(in[:next])
 			events, in = append(events, one...), in[next:]
 		default:
+			lined = false
 			digits := 0
 			for digits < len(in) && '0' <= in[digits] && in[digits] <= '9' && digits < maxCountDigits {
 				digits++
@@ -168,6 +173,8 @@ func FuzzOctetCounting(f *testing.F) {
 	fuzzFormats(f, []format{
 		octetFormat(OctetCountingConfig{MaxBytes: 12}),
 		octetFormat(OctetCountingConfig{MaxBytes: 12, FailSlow: true, FinalLine: true}),
+		octetFormat(OctetCountingConfig{MaxBytes: 12, Resync: true}),
+		octetFormat(OctetCountingConfig{MaxBytes: 12, Resync: true, FailSlow: true, FinalLine: true}),
 	})
 }
 

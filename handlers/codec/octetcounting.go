@@ -1,5 +1,7 @@
 package codec
 
+import "bytes"
+
 // OctetCountingConfig describes syslog messages on TCP (RFC 6587). The zero value works.
 type OctetCountingConfig struct {
 	// MaxBytes bounds a message, its count or LF not counted. Zero means 1 MiB.
@@ -9,6 +11,10 @@ type OctetCountingConfig struct {
 	// FinalLine makes a message without its LF, when the peer has finished sending, a message all the same. Otherwise it
 	// is reported as ErrTruncated.
 	FinalLine bool
+	// Resync makes a line a message whatever it begins with, when the message before it ended with LF: a sender of lines
+	// has sent a text of several. Such a line begins a count only where the message behind it begins with '<'. Otherwise
+	// it ends the stream, as it always does behind a count, where nobody knows how far to go.
+	Resync bool
 }
 
 // maxCountDigits bounds a count: what has more is not a length.
@@ -28,12 +34,16 @@ func SplitOctetCounting(cfg OctetCountingConfig) (Splitter, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &octetCounting{lines: lines{max: most, slow: cfg.FailSlow, final: cfg.FinalLine}}, nil
+	return &octetCounting{
+		lines: lines{max: most, slow: cfg.FailSlow, final: cfg.FinalLine}, resync: cfg.Resync,
+	}, nil
 }
 
 type octetCounting struct {
-	lines lines
-	skip  skip
+	lines  lines
+	skip   skip
+	resync bool
+	lined  bool // the last message was a line
 }
 
 func (o *octetCounting) MaxMessageBytes() int { return o.lines.max + maxCountDigits + 1 }
@@ -44,18 +54,46 @@ func (o *octetCounting) Decode(in []byte) (Span, int, error) {
 		n, err := o.skip.next(in)
 		return Span{}, n, err
 	case o.lines.skipping || c == '<':
+		o.lined = true
 		return o.lines.Decode(in)
 	case '1' <= c && c <= '9':
-		return o.counted(in)
+		switch counts, known := beginsCounted(in); {
+		case !o.resync || !o.lined || counts:
+			o.lined = false
+			return o.counted(in)
+		case !known:
+			return Span{}, 0, ErrShort
+		}
+		return o.lines.Decode(in)
 	case c == '\n':
 		return Span{}, 1, ErrSkip
 	case c == '\r' && len(in) == 1:
 		return Span{}, 2, ErrShort
 	case c == '\r' && in[1] == '\n':
 		return Span{}, 2, ErrSkip
+	case o.resync && o.lined:
+		return o.lines.Decode(in)
 	default:
 		return Span{}, 0, badFrame("a message begins with %q", c)
 	}
+}
+
+// beginsCounted reports whether in begins with a count, a space and '<', and whether that is known by now.
+func beginsCounted(in []byte) (counts, known bool) {
+	digits := 0
+	for digits < len(in) && digits < maxCountDigits && '0' <= in[digits] && in[digits] <= '9' {
+		digits++
+	}
+	const behind = " <"
+	for i := range len(behind) {
+		if digits+i == len(in) {
+			return false, false
+		}
+		if in[digits+i] != behind[i] {
+			return false, true
+		}
+	}
+	return true, true
 }
 
 func (o *octetCounting) counted(in []byte) (Span, int, error) {
@@ -88,6 +126,10 @@ func (o *octetCounting) Finish(in []byte) (Span, int, error) {
 		return Span{}, 0, o.skip.finish()
 	case len(in) == 0 || o.lines.skipping || in[0] == '<':
 		return o.lines.Finish(in)
+	case o.resync && o.lined && in[0] != '\n' && string(in) != "\r" && !bytes.HasPrefix(in, []byte("\r\n")):
+		if counts, _ := beginsCounted(in); !counts {
+			return o.lines.Finish(in)
+		}
 	}
 	return o.Decode(in)
 }
