@@ -80,7 +80,10 @@ func (o *octetCounting) Decode(in []byte) (Span, int, error) {
 
 // beginsCounted reports whether in begins with a count, a space and '<', and whether that is known by now.
 func beginsCounted(in []byte) (counts, known bool) {
-	digits := 0
+	if in[0] < '1' || in[0] > '9' {
+		return false, true
+	}
+	digits := 1
 	for digits < len(in) && digits < maxCountDigits && '0' <= in[digits] && in[digits] <= '9' {
 		digits++
 	}
