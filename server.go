@@ -245,7 +245,8 @@ func (s *Server) validate() error {
 	case s.Loops < 0 || s.Backlog < 0 || s.MaxTasks < 0:
 		return fmt.Errorf("%w: negative: Loops %d, Backlog %d, MaxTasks %d", ErrConfig, s.Loops, s.Backlog, s.MaxTasks)
 	case s.AcceptBackoff < 0 || s.MaxConnections < 0:
-		return fmt.Errorf("%w: negative: AcceptBackoff %v, MaxConnections %d", ErrConfig, s.AcceptBackoff, s.MaxConnections)
+		return fmt.Errorf("%w: negative: AcceptBackoff %v, MaxConnections %d",
+			ErrConfig, s.AcceptBackoff, s.MaxConnections)
 	}
 	if err := s.Channel.Validate(); err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)

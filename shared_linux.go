@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"syscall"
 
-	"golang.org/x/sys/unix"
+	"github.com/weirnet/weir/internal/sys"
 )
 
 // dup keeps a descriptor of the socket behind c, which need not be bound yet: both descriptors are one socket.
@@ -31,7 +31,7 @@ func (s *sharedSocket) dup(c syscall.RawConn) error {
 
 // sharePort lets others of the same user listen on the socket's port from here on (socket(7), SO_REUSEPORT).
 func (s *sharedSocket) sharePort() error {
-	if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
+	if err := sys.SharePort(s.fd); err != nil {
 		return fmt.Errorf("weir: share the port among the loops: %w", err)
 	}
 	return nil

@@ -108,7 +108,8 @@ func (w *worker) stats(ctx context.Context, r *reply, st *LoopStats) error {
 	err := w.await(ctx, r)
 	*st = LoopStats{
 		Transport: w.kind, Accepted: w.accepted.Load(), Dialed: w.dialed.Load(),
-		AcceptErrors: w.acceptErrors.Load(), Limited: w.limited.Load(), Open: int(w.openAccepted.Load() + w.openDialed.Load()),
+		AcceptErrors: w.acceptErrors.Load(), Limited: w.limited.Load(),
+		Open: int(w.openAccepted.Load() + w.openDialed.Load()),
 	}
 	switch {
 	case err == nil:

@@ -216,3 +216,12 @@ func (a *Address) sockaddr(sa *Sockaddr, family int) {
 	}
 	sa.SetAddrPort(family, a.AddrPort, a.Zone)
 }
+
+// SharePort lets other sockets of the same user listen on the address of fd from here on, also when fd listens already
+// (socket(7), SO_REUSEPORT).
+func SharePort(fd int) error {
+	if errno := setInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); errno != 0 {
+		return fmt.Errorf("SO_REUSEPORT: %w", errno)
+	}
+	return nil
+}
