@@ -22,6 +22,7 @@ type engineConfig struct {
 	watchdogAfter time.Duration
 	pin           bool
 	connections   int // the most
+	logClosed     LogClosed
 	logger        *slog.Logger
 	openers       []opener
 }
@@ -63,7 +64,7 @@ func startEngine(cfg engineConfig) (*engine, error) {
 	e := &engine{done: make(chan struct{}), stopped: make(chan struct{}), workers: make([]*worker, n)}
 	e.limit.most = int64(cfg.connections)
 	e.group, err = loop.NewGroup(n, func(i int) loop.Config {
-		w := &worker{engine: e, limit: &e.limit, index: i}
+		w := &worker{engine: e, limit: &e.limit, index: i, closedLog: closedLog{what: cfg.logClosed}}
 		e.workers[i] = w
 		c := loop.Config{
 			Open:          func(raw bool) (transport.Transport, error) { return openers.open(raw, w) },
@@ -112,6 +113,11 @@ func (e *engine) join() {
 	e.stop() // all loops are gone already, or it was called
 	for _, w := range e.workers {
 		w.end()
+		select {
+		case <-w.loop.Done():
+			w.tellOmitted()
+		default: // it is stuck, and its own
+		}
 	}
 	close(e.done)
 }

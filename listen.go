@@ -196,7 +196,10 @@ func (w *worker) listen(s *Server, cfg transport.ListenConfig) (*channel.Listene
 // closedHook is the Closed hook of channels: the user's part, then the worker's.
 func (w *worker) closedHook(users func(*channel.Channel), from origin) func(*channel.Channel) {
 	return func(c *channel.Channel) {
-		defer w.removed(c, from) // last: whoever waits for the channel's end waits for the user's part, too
+		defer func() {
+			w.logClosed(c, from)
+			w.removed(c, from)
+		}() // last: whoever waits for the channel's end waits for the user's part, too
 		if users != nil {
 			users(c)
 		}

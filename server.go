@@ -64,6 +64,8 @@ type Server struct {
 	// Logger gets what has no other way to be told: panics, failing Inits, a transport that falls back. Nil means
 	// slog.Default.
 	Logger *slog.Logger
+	// LogClosed says which ends of connections are logged: none, those with a cause, or all, at a bounded rate.
+	LogClosed LogClosed
 	// MaxTasks is how many tasks of Loop.Execute may wait on each loop. Zero means 65536.
 	MaxTasks int
 	// WatchdogAfter is how long one turn of a loop may last before it is logged. Zero means 1 s; negative: never.
@@ -223,7 +225,8 @@ func (s *Server) start() (*engine, error) {
 	}
 	e, err := startEngine(engineConfig{
 		loops: s.Loops, kind: s.Transport, maxTasks: s.MaxTasks, watchdogAfter: s.WatchdogAfter,
-		logger: s.Logger, pin: s.Pin, connections: s.MaxConnections, openers: transports(),
+		logger: s.Logger, pin: s.Pin, connections: s.MaxConnections, logClosed: s.LogClosed,
+		openers: transports(),
 	})
 	if err != nil {
 		return nil, err
@@ -244,6 +247,8 @@ func (s *Server) validate() error {
 		return fmt.Errorf("%w: Server.Channel.Init is set: the server uses Server.Init", ErrConfig)
 	case s.Loops < 0 || s.Backlog < 0 || s.MaxTasks < 0:
 		return fmt.Errorf("%w: negative: Loops %d, Backlog %d, MaxTasks %d", ErrConfig, s.Loops, s.Backlog, s.MaxTasks)
+	case s.LogClosed < LogClosedOff || s.LogClosed > LogClosedAll:
+		return fmt.Errorf("%w: LogClosed %d", ErrConfig, s.LogClosed)
 	case s.AcceptBackoff < 0 || s.MaxConnections < 0:
 		return fmt.Errorf("%w: negative: AcceptBackoff %v, MaxConnections %d",
 			ErrConfig, s.AcceptBackoff, s.MaxConnections)

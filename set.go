@@ -3,6 +3,8 @@ package weir
 import (
 	"errors"
 	"fmt"
+	"iter"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -78,10 +80,10 @@ func (s *Set) Add(ctx *pipeline.Context) error {
 	if err != nil {
 		return err
 	}
-	if p.index[ctx] != nil {
+	if p.find(ctx) != nil {
 		return nil
 	}
-	m := &member{shard: p, ctx: ctx}
+	m := &member{shard: p, ctx: ctx, ref: ctx.Ref()}
 	p.add(m)
 	if err := ctx.Pipeline().AddFirst("", m); err != nil {
 		p.remove(m)
@@ -96,7 +98,7 @@ func (s *Set) Remove(ctx *pipeline.Context) bool {
 	if err != nil {
 		return false
 	}
-	m := p.index[ctx]
+	m := p.find(ctx)
 	if m == nil {
 		return false
 	}
@@ -112,6 +114,37 @@ func (s *Set) Len() int {
 		n += int(p.count.Load())
 	}
 	return n
+}
+
+// Get returns a Ref to the member whose channel has that ID (Context.ID, Ref.ID): what it writes goes from the
+// Context that was added through the handlers before it, as broadcasts do. False when there is none. Any goroutine.
+func (s *Set) Get(id uint64) (pipeline.Ref, bool) {
+	for _, sh := range s.allShards() {
+		sh.mu.Lock()
+		m := sh.byID[id]
+		sh.mu.Unlock()
+		if m != nil {
+			return m.ref, true
+		}
+	}
+	return nil, false
+}
+
+// All iterates over the members, as Get returns them. Each loop's are those of the moment at which the iteration
+// comes to it; what the body of the loop adds or removes is seen or not. Any goroutine.
+func (s *Set) All() iter.Seq2[uint64, pipeline.Ref] {
+	return func(yield func(uint64, pipeline.Ref) bool) {
+		for _, sh := range s.allShards() {
+			sh.mu.Lock()
+			members := slices.Clone(sh.members)
+			sh.mu.Unlock()
+			for _, m := range members {
+				if !yield(m.ref.ID(), m.ref) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // Missed is how many messages have been missed, counted for each member that has missed them. Any goroutine.

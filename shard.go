@@ -35,14 +35,16 @@ type shard struct {
 	posted bool         // guarded by mu: run will come
 	ended  bool         // guarded by mu: the loop is gone, or nobody waits for it any more
 
-	// Loop goroutine only.
-	log     []entry
-	oldest  uint64 // number of log[0]
+	// Changed by the loop with mu held; the loop looks without, others with mu.
 	members []*member
-	index   map[*pipeline.Context]*member // never iterated over: the order would differ from run to run
-	behind  []*member                     // the members that are not current
-	ready   []*member                     // those of them to be written to, in turn
-	timer   *loop.Timer
+	byID    map[uint64]*member // never iterated over: the order would differ from run to run
+
+	// Loop goroutine only.
+	log    []entry
+	oldest uint64    // number of log[0]
+	behind []*member // the members that are not current
+	ready  []*member // those of them to be written to, in turn
+	timer  *loop.Timer
 }
 
 // entry is a message of the log.
@@ -56,10 +58,12 @@ type entry struct {
 type member struct {
 	shard *shard
 	ctx   *pipeline.Context
-	name  string // of the handler, once added
-	next  uint64 // number of the next message it gets
-	at    int    // in shard.members
-	atOff int    // in shard.behind, while it is behind
+	ref   pipeline.Ref
+	same  *member // the next one of the same channel, which may stand in a Set with several Contexts
+	name  string  // of the handler, once added
+	next  uint64  // number of the next message it gets
+	at    int     // in shard.members
+	atOff int     // in shard.behind, while it is behind
 	state memberState
 	gone  bool
 }
@@ -86,7 +90,7 @@ func newShard(s *Set, w *worker, cfg *channel.Config) *shard {
 	if sh.maxBehind == 0 {
 		sh.maxBehind = DefaultMaxBehindBytes
 	}
-	sh.index = make(map[*pipeline.Context]*member)
+	sh.byID = make(map[uint64]*member)
 	w.atEnd(sh.end)
 	return sh
 }
@@ -331,8 +335,11 @@ func (sh *shard) trim() {
 func (sh *shard) add(m *member) {
 	m.at = len(sh.members)
 	m.next = sh.oldest + uint64(len(sh.log))
+	id := m.ctx.ID()
+	sh.mu.Lock()
 	sh.members = append(sh.members, m)
-	sh.index[m.ctx] = m
+	m.same, sh.byID[id] = sh.byID[id], m
+	sh.mu.Unlock()
 	sh.count.Add(1)
 }
 
@@ -341,7 +348,6 @@ func (sh *shard) remove(m *member) {
 		return
 	}
 	m.gone = true
-	delete(sh.index, m.ctx)
 	sh.count.Add(-1)
 	for i := m.next; i < sh.oldest+uint64(len(sh.log)); i++ {
 		sh.log[i-sh.oldest].unread--
@@ -349,12 +355,42 @@ func (sh *shard) remove(m *member) {
 	if m.state != current {
 		sh.caughtUp(m)
 	}
+	sh.mu.Lock()
 	last := len(sh.members) - 1
 	sh.members[m.at] = sh.members[last]
 	sh.members[m.at].at = m.at
 	sh.members[last] = nil
 	sh.members = sh.members[:last]
+	sh.forget(m)
+	sh.mu.Unlock()
 	sh.trim()
+}
+
+// find returns the member of a Context, nil when there is none. Loop goroutine.
+func (sh *shard) find(ctx *pipeline.Context) *member {
+	m := sh.byID[ctx.ID()]
+	for m != nil && m.ctx != ctx {
+		m = m.same
+	}
+	return m
+}
+
+// forget takes m out of byID. The caller holds mu.
+func (sh *shard) forget(m *member) {
+	id := m.ref.ID()
+	if sh.byID[id] == m {
+		if m.same == nil {
+			delete(sh.byID, id)
+		} else {
+			sh.byID[id] = m.same
+		}
+		return
+	}
+	for other := sh.byID[id]; other != nil; other = other.same {
+		if other.same == m {
+			other.same = m.same
+		}
+	}
 }
 
 // caughtUp takes m from those that are behind.

@@ -47,6 +47,7 @@ type worker struct {
 	gone      bool // the loop is going away
 	listeners []*channel.Listener
 	turn      int // of the listeners
+	closedLog closedLog
 	drain     drain
 
 	listing  sync.Mutex      // held by the loop while it changes channels, and by others who look
