@@ -19,7 +19,7 @@ import (
 var (
 	// ErrPanic closed a channel one of whose handlers panicked.
 	ErrPanic = errors.New("channel: handler panicked")
-	// ErrCloseTimeout ended a Close whose peer took neither the data nor the FIN in time.
+	// ErrCloseTimeout ended a Close whose peer acknowledged nothing for CloseTimeout, or that took CloseTotalTimeout.
 	ErrCloseTimeout = errors.New("channel: close timed out")
 	// ErrPausedClose closed a channel whose peer had finished or gone and took nothing for PausedCloseTimeout, while
 	// reading was paused.
@@ -34,6 +34,7 @@ const (
 	DefaultWriteHighBytes     = 64 << 10
 	DefaultWriteLowBytes      = 32 << 10
 	DefaultCloseTimeout       = 5 * time.Second
+	DefaultCloseTotalTimeout  = time.Hour
 	DefaultCloseDiscardBytes  = 1 << 20
 	DefaultPausedCloseTimeout = 30 * time.Second
 	DefaultMaxPostedTasks     = 1024
@@ -49,8 +50,11 @@ type Config struct {
 	// less than low is. Zero means 64 KiB, or MaxPendingBytes when that is less, and half of high.
 	WriteHighBytes int
 	WriteLowBytes  int
-	// CloseTimeout bounds Close, whatever the peer does: then the channel is aborted. Zero means 5 s.
+	// CloseTimeout is how long a Close waits for a peer that acknowledges nothing of what is still to be delivered, or
+	// that sends no FIN: then the channel is aborted. A peer that reads slowly gets everything. Zero means 5 s.
 	CloseTimeout time.Duration
+	// CloseTotalTimeout bounds Close in all, however steadily the peer reads. Zero means 1 h, negative no bound.
+	CloseTotalTimeout time.Duration
 	// CloseDiscardBytes is how much input Close throws away while it waits for the peer's FIN. Zero means 1 MiB.
 	CloseDiscardBytes int
 	// PausedCloseTimeout is how long data of a peer that has finished or gone waits for reading to be resumed, counted
@@ -111,6 +115,7 @@ func (cfg *Config) withDefaults() Config {
 	setDefault(&d.WriteHighBytes, min(DefaultWriteHighBytes, d.MaxPendingBytes))
 	setDefault(&d.WriteLowBytes, d.WriteHighBytes/2)
 	setDefault(&d.CloseTimeout, DefaultCloseTimeout)
+	setDefault(&d.CloseTotalTimeout, DefaultCloseTotalTimeout)
 	setDefault(&d.CloseDiscardBytes, DefaultCloseDiscardBytes)
 	setDefault(&d.PausedCloseTimeout, DefaultPausedCloseTimeout)
 	setDefault(&d.MaxPostedTasks, DefaultMaxPostedTasks)
@@ -122,22 +127,6 @@ func setDefault[T int | time.Duration](v *T, d T) {
 		*v = d
 	}
 }
-
-// state is where a channel stands in its life:
-//
-//	open ──Activate──▶ active ──Close──▶ closing ──▶ closed
-//	  │                  │                  ▲          ▲
-//	  └──────────────────┴──────Abort───────┴──────────┘ (closing with the socket's close under way)
-//
-// While active, the read side and the write side may be closed on their own: readClosed, finSent.
-type state uint8
-
-const (
-	stateOpen    state = iota // connected, Init and Active not yet run
-	stateActive               // reading and writing
-	stateClosing              // sends what is queued and waits for the peer, or for the socket's close
-	stateClosed               // gone; everything returns ErrClosed
-)
 
 // Channel is one connected socket with its pipeline. It belongs to its loop; other goroutines hold a pipeline.Ref.
 type Channel struct {
@@ -151,22 +140,14 @@ type Channel struct {
 	in  reading
 	out writing
 
-	state        state
-	activate     bool // EndTurn is to activate
-	inDirty      bool // EndTurn is due
-	resumeDue    bool // RunNode is to resume
-	closeEntered bool // Close is at work, maybe still flushing
-	finEntered   bool // CloseWrite is flushing
-	bothClosed   bool // the handlers were asked to close because both directions are closed
-	closeTimed   bool // the closing deadline runs
-	closeSent    bool // the transport is closing the socket
-	finSent      bool
-	loopGone     bool // the loop has asked for the channel's end
-	finWanted    bool // CloseWrite: FIN when the queue is empty
-	wasActive    bool
+	// What is due.
+	inDirty   bool // EndTurn
+	resumeDue bool // RunNode is to resume
 
-	broken     bool // the peer has reset the connection
-	finishStep uint8
+	// Where its end stands, beside life.
+	closeEntered bool // Close is at work: the flush handlers give what they keep
+	loopGone     bool // the loop has asked for the channel's end
+	finishStep   uint8
 
 	listed int32 // index in its List, plus one
 
@@ -184,6 +165,12 @@ type rare struct {
 	dials                  []*dialing // of handlers, under way; given up on close
 	closing, paused, grant *loop.Timer
 	failed                 error // why nothing can be sent any more
+
+	// Of a close.
+	closeBegun time.Duration
+	progress   time.Duration // when the peer was last seen to have acknowledged something
+	acked      uint64        // as of the last look
+	looked     bool
 }
 
 // opError is an error of one of the channel's operations.
@@ -211,10 +198,7 @@ func newChannel(l *loop.Loop, cp *transport.Completion, cfg *settings) (*Channel
 
 // start runs Init and ChannelActive at the end of this turn: from the channel's own callback, so that a panic there is
 // the channel's and not the listener's.
-func (c *Channel) start() {
-	c.activate = true
-	c.dirty()
-}
+func (c *Channel) start() { c.dirty() }
 
 // Pipeline is the channel's pipeline.
 func (c *Channel) Pipeline() *pipeline.Pipeline { return c.pipe.Pipeline() }
@@ -224,11 +208,11 @@ func (c *Channel) Ref() pipeline.Ref { return head{c}.Ref(c.pipe.Tail()) }
 
 // Shutdown asks the handlers to finish (ShutdownHandler); where none is asked, it closes the channel in an orderly way.
 func (c *Channel) Shutdown() {
-	if c.state == stateOpen {
+	if c.life() == pipeline.LifeStarting {
 		c.Close(nil)
 		return
 	}
-	if c.state != stateActive {
+	if !c.active() {
 		return
 	}
 	if !c.pipe.FireShutdown() {
@@ -237,7 +221,7 @@ func (c *Channel) Shutdown() {
 }
 
 func (c *Channel) runActivate() {
-	if c.state != stateOpen {
+	if c.life() != pipeline.LifeStarting {
 		return
 	}
 	if c.cfg.Init != nil {
@@ -247,11 +231,9 @@ func (c *Channel) runActivate() {
 			return
 		}
 	}
-	if c.state != stateOpen { // Init may close
+	if c.life() != pipeline.LifeStarting { // Init may close
 		return
 	}
-	c.state = stateActive
-	c.wasActive = true
 	c.pipe.FireActive()
 }
 
@@ -266,7 +248,11 @@ func (c *Channel) dirty() {
 func (c *Channel) token(k transport.Kind) transport.Token { return c.reg.Token(uint8(k)) }
 
 // Open is false from Close or Abort on.
-func (c *Channel) Open() bool { return c.state <= stateActive }
+func (c *Channel) Open() bool { return c.life() <= pipeline.LifeActive }
+
+func (c *Channel) life() pipeline.Life { return c.pipe.Life() }
+
+func (c *Channel) active() bool { return c.pipe.Life() == pipeline.LifeActive }
 
 // Cause is why the channel closes or closed; nil while it is open and after an orderly close.
 func (c *Channel) Cause() error { return c.cause }
@@ -279,7 +265,7 @@ func (c *Channel) ID() uint64 {
 
 // LocalAddr is the socket's own address, nil once it is closed, in ChannelInactive too.
 func (c *Channel) LocalAddr() net.Addr {
-	if c.closeSent {
+	if c.life() >= pipeline.LifeEnding {
 		return nil
 	}
 	return c.loop.Transport().LocalAddr(c.hnd)
@@ -308,7 +294,7 @@ func (c *Channel) RemoteAddrPort() netip.AddrPort { return c.remote }
 
 // Control runs fn with the socket's descriptor, which is valid until fn returns.
 func (c *Channel) Control(fn func(fd uintptr) error) error {
-	if c.closeSent {
+	if c.life() >= pipeline.LifeEnding {
 		return pipeline.ErrClosed
 	}
 	return c.loop.Transport().Control(c.hnd, fn)
@@ -341,7 +327,7 @@ type timer struct {
 
 // Reset makes it fire once, after d; not at all once the channel is closed.
 func (t *timer) Reset(d time.Duration) {
-	if t.c.state == stateClosed {
+	if t.c.life() == pipeline.LifeClosed {
 		return
 	}
 	if t.slot == 0 {

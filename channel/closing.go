@@ -14,17 +14,16 @@ func (c head) CloseWrite() error {
 	if err := c.writeErr(); err != nil {
 		return err
 	}
-	if c.finEntered { // from a flush handler: the call under way does it
+	if c.out.side == sideEnding { // from a flush handler: the call under way does it
 		return nil
 	}
-	c.finEntered = true
+	c.out.side = sideEnding
 	// What encoders and flush handlers still keep was written before.
 	c.pipe.FireFlush()
-	c.finEntered = false
 	if err := c.writeErr(); err != nil { // one of them closed
 		return err
 	}
-	c.finWanted = true
+	c.out.side = sideEnded
 	c.out.flush = true
 	c.dirty()
 	return nil
@@ -34,50 +33,49 @@ func (c head) CloseWrite() error {
 // closes. Closing a socket with unread input would make the kernel send RST, and the peer's kernel throw away what it
 // had already received (RFC 1122, 4.2.2.13).
 func (c *Channel) Close(cause error) {
-	if c.state >= stateClosing || c.closeEntered {
+	if !c.Open() || c.closeEntered {
 		return
 	}
 	c.closeEntered = true
 	// What encoders and flush handlers still keep was written before the close.
 	c.pipe.FireFlush()
-	if c.state > stateActive { // one of them aborted
+	if !c.Open() { // one of them aborted
 		return
 	}
 	if c.cause == nil {
 		c.cause = cause
 	}
-	if c.cause == nil && c.out.failed {
+	if c.cause == nil && c.out.side == sideFailed {
 		c.cause = c.rare.failed
 	}
-	if c.state == stateOpen && len(c.out.items) == 0 {
+	if c.life() == pipeline.LifeStarting && len(c.out.items) == 0 {
 		c.closeSocket(false)
 		return
 	}
-	c.leave(stateClosing)
+	c.pipe.SetLife(pipeline.LifeClosing)
 	c.dirty()
-}
-
-// leave goes on to a state in which the channel is not open any more.
-func (c *Channel) leave(to state) {
-	c.state = to
-	c.pipe.Closing()
 }
 
 // Abort closes at once, with RST. What is queued is lost; Flushed callbacks get the cause.
 func (c *Channel) Abort(cause error) {
-	if c.state == stateClosed || c.closeSent {
+	c.abort(cause, true)
+}
+
+// abort is Abort; what the peer has reset needs no RST, and no system call for it.
+func (c *Channel) abort(cause error, reset bool) {
+	if c.life() >= pipeline.LifeEnding {
 		return
 	}
 	if c.cause == nil {
 		c.cause = cause
 	}
-	c.closeSocket(!c.broken) // what the peer has reset needs no RST, and no system call for it
+	c.closeSocket(reset)
 }
 
 // closeOrderly closes because nobody objects: through the CloseHandlers, which may have something left to write.
 func (c *Channel) closeOrderly() {
 	if err := c.pipe.Pipeline().Close(); err != nil {
-		if c.finWanted && errors.Is(err, pipeline.ErrClosed) {
+		if c.out.side >= sideEnded && errors.Is(err, pipeline.ErrClosed) {
 			err = nil // what it wanted to write comes too late
 		}
 		c.Close(err)
@@ -87,30 +85,30 @@ func (c *Channel) closeOrderly() {
 // progressClose takes the next step of a close, or of a close of the write side. The end of each turn that changed
 // something comes here.
 func (c *Channel) progressClose() {
-	if c.closeSent || c.state == stateOpen {
+	if c.life() >= pipeline.LifeEnding || c.life() == pipeline.LifeStarting {
 		return
 	}
-	if c.state == stateActive {
-		if c.finWanted && c.drained() {
+	if c.active() {
+		if c.out.side == sideEnded && c.drained() {
 			c.sendFin()
 			c.closeWhenBothClosed()
 		}
 		return
 	}
-	c.closingTimer()
+	c.startDeadline()
 	if !c.drained() {
-		if c.startSend(true); c.closeSent || !c.drained() {
+		if c.startSend(true); c.life() >= pipeline.LifeEnding || !c.drained() {
 			return
 		}
 	}
 	in := &c.in
-	if in.closed || in.end != nil || in.discarded > c.cfg.CloseDiscardBytes {
+	if in.side == sideRead || in.end != nil || in.discarded > c.cfg.CloseDiscardBytes {
 		c.closeSocket(false)
 		return
 	}
 	c.sendFin()
-	if !in.armed {
-		in.armed = true
+	if in.recv == opNone {
+		in.recv = opArmed
 		c.loop.Submit(transport.Op{
 			Kind: transport.Recv, Token: c.token(transport.Recv), Handle: c.hnd,
 			Limit: min(c.cfg.CloseDiscardBytes-in.discarded, maxGrantBytes) + 1,
@@ -118,19 +116,56 @@ func (c *Channel) progressClose() {
 	}
 }
 
-// closingTimer starts the clock of a close, once, unless the close ends here and now.
-func (c *Channel) closingTimer() {
-	if c.closeTimed || (c.drained() && (c.in.closed || c.in.end != nil)) {
+// closeLooks is how often per CloseTimeout a close looks whether the peer has made progress.
+const closeLooks = 8
+
+// startDeadline starts the clock of a close, once, unless the close ends here and now.
+func (c *Channel) startDeadline() {
+	if c.rare != nil && c.rare.closing != nil || c.drained() && (c.in.side == sideRead || c.in.end != nil) {
 		return
 	}
-	c.closeTimed = true
-	t := c.deadline(func(m *rare) **loop.Timer { return &m.closing }, func() { c.Abort(ErrCloseTimeout) })
-	t.Reset(c.cfg.CloseTimeout)
+	m := c.rarely()
+	m.closing = c.loop.NewTimer(completer{c}, c.lookAtDeadline)
+	m.closeBegun = c.loop.Now()
+	m.progress = m.closeBegun
+	m.closing.Reset(max(c.cfg.CloseTimeout/closeLooks, 1))
+}
+
+// lookAtDeadline aborts a close whose peer has acknowledged nothing for CloseTimeout, or which takes too long in all. What
+// the kernel takes is no progress: it takes as long as it has room, and a slow peer's may be full for longer than that.
+func (c *Channel) lookAtDeadline() {
+	m, now := c.rare, c.loop.Now()
+	acked, _ := c.acked()
+	if m.looked && acked != m.acked {
+		m.progress = now
+	}
+	m.acked, m.looked = acked, true // the first look is no system call of every close
+	end := m.progress + c.cfg.CloseTimeout
+	if total := c.cfg.CloseTotalTimeout; total > 0 {
+		end = min(end, m.closeBegun+total)
+	}
+	switch {
+	case now < end:
+		m.closing.Reset(min(end-now, max(c.cfg.CloseTimeout/closeLooks, 1)))
+	case c.out.side == sideFailed:
+		c.Abort(m.failed)
+	default:
+		c.Abort(ErrCloseTimeout)
+	}
+}
+
+// acked returns a mark that changes whenever the peer has acknowledged more of what was sent, and what is left.
+func (c *Channel) acked() (mark uint64, left int) {
+	if c.life() >= pipeline.LifeEnding {
+		return 0, 0
+	}
+	mark, left, _ = c.loop.Transport().Acked(c.hnd) // an error is a socket about which nothing can be said
+	return mark, left
 }
 
 func (c *Channel) drained() bool {
 	o := &c.out
-	if o.sending {
+	if o.inAir > 0 {
 		return false
 	}
 	c.seal()
@@ -138,28 +173,26 @@ func (c *Channel) drained() bool {
 }
 
 func (c *Channel) sendFin() {
-	if c.finSent {
+	if c.out.side >= sideFinSent {
 		return
 	}
-	c.finSent = true
+	c.out.side = sideFinSent
 	c.loop.Submit(transport.Op{Kind: transport.CloseWrite, Token: c.token(transport.CloseWrite), Handle: c.hnd})
 }
 
 // completeFin needs to do nothing for an error: the connection is gone, and the receive will say so.
 func (c *Channel) completeFin(*transport.Completion) { c.dirty() }
 
-// closeWhenBothClosed closes a half-closed channel whose other half is closed now.
+// closeWhenBothClosed closes a half-closed channel whose other half is closed now. It is called when either half closes.
 func (c *Channel) closeWhenBothClosed() {
-	if c.state == stateActive && c.in.closed && c.finSent && !c.bothClosed {
-		c.bothClosed = true
+	if c.active() && c.in.side == sideRead && c.out.side == sideFinSent {
 		c.closeOrderly()
 	}
 }
 
 // closeSocket makes the transport close the socket; its completion, after those of everything in flight, finishes.
 func (c *Channel) closeSocket(reset bool) {
-	c.leave(stateClosing)
-	c.closeSent = true
+	c.pipe.SetLife(pipeline.LifeEnding)
 	c.loop.Submit(transport.Op{Kind: transport.Close, Token: c.token(transport.Close), Handle: c.hnd, Reset: reset})
 }
 
@@ -180,7 +213,7 @@ const (
 // finish ends the channel's life: every callback that waits gets its answer, the handlers learn of it and are removed.
 // A panic in one step does not keep the others from being taken: Panicked comes here again.
 func (c *Channel) finish() {
-	c.leave(stateClosed)
+	c.pipe.SetLife(pipeline.LifeClosed)
 	for c.finishStep < finishDone {
 		step := c.finishStep
 		// Steps that call several callbacks take each off its list first, so after a panic they go on with the rest.
@@ -210,9 +243,7 @@ func (c *Channel) finishOne(step uint8) {
 			c.post.finish()
 		}
 	case finishInactive:
-		if c.wasActive {
-			c.pipe.FireInactive()
-		}
+		c.pipe.FireInactive() // where Active has been
 	case finishHandlers:
 		c.pipe.RemoveAll()
 	case finishRef:

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/weirnet/weir/loop"
+	"github.com/weirnet/weir/pipeline"
 	"github.com/weirnet/weir/transport"
 )
 
@@ -26,29 +27,27 @@ func (m completer) Complete(cp *transport.Completion) {
 	}
 }
 
-// EndTurn does what is done once per turn, however often it was asked for.
+// EndTurn does what is done once per turn, however often it was asked for. Each step stands behind those whose outcome it
+// needs; what a handler asks for in a step that has passed makes the channel dirty again, and comes in the next round.
 func (m completer) EndTurn() {
 	c := m.c
 	c.inDirty = false
-	if c.activate {
-		c.activate = false
-		c.runActivate()
+	c.runActivate() // first: nothing else happens before
+	if c.active() {
+		c.endTurnFlush()    // so that what is told next is what the kernel has left
+		c.tellWritability() // handlers resume or pause here,
+		c.tellPending()     // and here,
+		c.settleReading()   // so only now is it known whether to read
 	}
-	if c.state == stateActive {
-		c.endTurnFlush()
-		c.tellWritability()
-		c.tellPending()
-		c.settleReading()
-	}
-	if c.state == stateClosed {
+	if c.life() == pipeline.LifeClosed {
 		c.failFlushed() // what was asked for too late for finish
 	} else {
-		c.runFlushed()
+		c.runFlushed() // behind the flush, which may have sent what they wait for
 	}
-	c.progressClose()
-	c.out.detachUnsent()
-	c.publish()
-	c.returnQueue()
+	c.progressClose()    // behind whatever may close or queue; it sends, too
+	c.out.detachUnsent() // behind the last send: what is left now outlives the blocks of this turn
+	c.publish()          // other goroutines see what is left
+	c.returnQueue()      // last: nobody needs it any more if it is empty
 }
 
 // RunNode does what was posted to the channel.
@@ -69,7 +68,7 @@ func (m completer) Panicked(v any, stack []byte) {
 	name := c.pipe.Pipeline().HandlerIn(stack)
 	c.logger().Error("weir: handler panicked, channel closed", "handler", name, "panic", v, "channel", c.ID(),
 		"remote", c.RemoteAddrPort(), "stack", string(stack))
-	if c.state == stateClosed {
+	if c.life() == pipeline.LifeClosed {
 		c.finishGuarded()
 		return
 	}
@@ -90,7 +89,6 @@ func (m completer) Abort(cause error) {
 	if c.cause == nil {
 		c.cause = cause
 	}
-	c.closeSent = true
 	c.finish()
 }
 

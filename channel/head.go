@@ -17,11 +17,17 @@ var _ pipeline.Channel = head{}
 // Tail returns the open block at the end of the queue with room for n bytes or more; nil when nothing may be written.
 func (c head) Tail(n int) *buffer.Buf { return c.tailBlock(n) }
 
+// WriteErr returns nil or why nothing may be written.
+func (c head) WriteErr() error { return c.writeErr() }
+
 // StartReading posts the task that resumes.
 func (c head) StartReading() { c.resumeLater() }
 
 // GrantChanged makes a grant of nothing be asked for again.
 func (c head) GrantChanged() { c.askGrant() }
+
+// Acked returns how far the peer has acknowledged what was sent.
+func (c head) Acked() (mark uint64, left int) { return c.acked() }
 
 // Pending is the memory in bytes that is held for data on its way out.
 func (c head) Pending() int { return c.pending() }

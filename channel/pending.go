@@ -30,9 +30,6 @@ func (c head) Outgoing() uint64 {
 	return n
 }
 
-// Sent is how far the kernel has taken what was queued.
-func (c head) Sent() uint64 { return c.out.sent }
-
 // queuedPending is Pending without what was posted.
 func (c *Channel) queuedPending() int {
 	o := &c.out
@@ -59,7 +56,7 @@ func (c head) Hold(n int) {
 // Writable reports whether pending is below the watermarks and the channel takes writes.
 func (c head) Writable() bool {
 	c.measure() // encoders append to the tail block without telling
-	return !c.out.high && c.Open() && !c.finWanted
+	return !c.out.high && c.Open() && c.out.side != sideEnded && c.out.side != sideFinSent
 }
 
 // measure brings the level in line with what is pending.
@@ -88,7 +85,7 @@ func (c *Channel) tellWritability() {
 	o := &c.out
 	c.measure()
 	now := c.pipe.Pipeline().Writable()
-	if c.state == stateActive && (now != o.told || now && o.dipped) {
+	if c.active() && (now != o.told || now && o.dipped) {
 		o.told, o.dipped = now, false
 		c.pipe.FireWritabilityChanged()
 	}
@@ -96,7 +93,7 @@ func (c *Channel) tellWritability() {
 
 // tellPending calls those who watch for what is pending now.
 func (c *Channel) tellPending() {
-	if n := c.pending(); c.state == stateActive && c.pipe.WatchesPending(n) {
+	if n := c.pending(); c.active() && c.pipe.WatchesPending(n) {
 		c.pipe.FirePending(n)
 	}
 }
@@ -148,7 +145,7 @@ func (c *Channel) closedError() error {
 	switch {
 	case c.cause != nil:
 		return fmt.Errorf("%w: %w", pipeline.ErrClosed, c.cause)
-	case c.out.failed:
+	case c.out.side == sideFailed:
 		return fmt.Errorf("%w: %w", pipeline.ErrClosed, c.rare.failed)
 	}
 	return pipeline.ErrClosed

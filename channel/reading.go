@@ -18,15 +18,30 @@ type reading struct {
 	armedGot   int32 // bytes it delivered
 	debt       int32 // bytes received above a grant; the next grants pay them
 
-	armed     bool // a Recv is in flight
-	canceling bool // and a Cancel for it
-	watching  bool // a WatchClose is in flight
-	unwatch   bool // and a Cancel for it
-	peerGone  bool // WatchClose completed
-	noGrant   bool // the last grant was nothing
-	closed    bool // EOF was told to the handlers
-	counting  bool // the deadline for a peer that has gone runs
+	side     readSide
+	recv     operation // the Recv
+	watch    operation // the WatchClose
+	noGrant  bool      // the last grant was nothing
+	counting bool      // the deadline for a peer that has gone runs
 }
+
+// readSide is where the input stands. What ended it and is not yet told waits in held.end.
+type readSide uint8
+
+const (
+	sideReading readSide = iota // the peer may send
+	sideGone                    // it has finished or gone, as the watch saw: nobody reads
+	sideRead                    // its FIN was told to the handlers
+)
+
+// operation is where one of the operations stands that can be cancelled.
+type operation uint8
+
+const (
+	opNone operation = iota
+	opArmed
+	opCanceling
+)
 
 // held is input that the handlers did not get, or not yet. Few channels have any.
 type held struct {
@@ -72,9 +87,9 @@ func (c *Channel) mustWait() bool {
 func (c *Channel) completeRecv(cp *transport.Completion) {
 	in := &c.in
 	if !cp.More {
-		in.armed, in.canceling = false, false
+		in.recv = opNone
 	}
-	if c.state != stateActive {
+	if !c.active() {
 		c.discard(cp)
 		return
 	}
@@ -108,22 +123,22 @@ func (c *Channel) completeRecv(cp *transport.Completion) {
 // peer's end while it is off. Called whenever one of the two may have changed.
 func (c *Channel) settleReading() {
 	in := &c.in
-	if c.state != stateActive {
+	if !c.active() {
 		return
 	}
 	c.settleDeadline()
-	if !in.closed && in.end == nil && !c.mustWait() && !in.noGrant {
-		if in.armed {
+	if in.side != sideRead && in.end == nil && !c.mustWait() && !in.noGrant {
+		if in.recv != opNone {
 			return // also while it is being cancelled: its last completion comes here again
 		}
 		c.armRecv()
-		if in.armed || c.state != stateActive {
+		if in.recv != opNone || !c.active() {
 			return
 		}
 	}
-	if in.armed {
-		if !in.canceling {
-			in.canceling = true
+	if in.recv != opNone {
+		if in.recv != opCanceling {
+			in.recv = opCanceling
 			c.loop.Submit(transport.Op{
 				Kind: transport.Cancel, Token: c.token(transport.Cancel),
 				Handle: c.hnd, Target: transport.Recv,
@@ -131,8 +146,8 @@ func (c *Channel) settleReading() {
 		}
 		return
 	}
-	if !in.watching && !in.peerGone && in.end == nil {
-		in.watching = true
+	if in.watch == opNone && in.side != sideGone && in.end == nil {
+		in.watch = opArmed
 		c.loop.Submit(transport.Op{Kind: transport.WatchClose, Token: c.token(transport.WatchClose), Handle: c.hnd})
 	}
 }
@@ -156,14 +171,14 @@ func (c *Channel) armRecv() {
 		}
 		return
 	}
-	if in.watching && !in.unwatch {
-		in.unwatch = true
+	if in.watch == opArmed {
+		in.watch = opCanceling
 		c.loop.Submit(transport.Op{
 			Kind: transport.Cancel, Token: c.token(transport.Cancel),
 			Handle: c.hnd, Target: transport.WatchClose,
 		})
 	}
-	in.armed = true
+	in.recv = opArmed
 	in.armedLimit, in.armedGot = int32(n), 0
 	c.loop.Submit(transport.Op{Kind: transport.Recv, Token: c.token(transport.Recv), Handle: c.hnd, Limit: n})
 }
@@ -171,11 +186,11 @@ func (c *Channel) armRecv() {
 // resume hands out what was held back, oldest first, and arms the receive; it stops when a handler pauses again.
 func (c *Channel) resume() {
 	in := &c.in
-	if c.state != stateActive || !c.pipe.Pipeline().Reading() || !c.pipe.FireResume() {
+	if !c.active() || !c.pipe.Pipeline().Reading() || !c.pipe.FireResume() {
 		return
 	}
 	delivered := false
-	for len(in.stash) > 0 && c.pipe.Pipeline().Reading() && c.state == stateActive {
+	for len(in.stash) > 0 && c.pipe.Pipeline().Reading() && c.active() {
 		// It stays in the stash until the handlers have returned: a panic on the way finds it there.
 		b := in.stash[0]
 		delivered = true
@@ -189,7 +204,7 @@ func (c *Channel) resume() {
 	if delivered {
 		c.pipe.Pipeline().FireReadComplete()
 	}
-	if in.end != nil && !c.mustWait() && c.state == stateActive {
+	if in.end != nil && !c.mustWait() && c.active() {
 		end := in.end
 		in.held = &c.cfg.none
 		c.endInput(end)
@@ -199,17 +214,15 @@ func (c *Channel) resume() {
 
 // endInput tells the handlers that the peer has finished sending, or closes after an error.
 func (c *Channel) endInput(err error) {
-	if c.out.failed {
+	if c.out.side == sideFailed {
 		c.Abort(c.rare.failed)
 		return
 	}
 	if !errors.Is(err, io.EOF) {
-		c.broken = errors.Is(err, syscall.ECONNRESET)
-		c.Abort(&opError{"receive", err})
+		c.abort(&opError{"receive", err}, !errors.Is(err, syscall.ECONNRESET))
 		return
 	}
-	c.in.closed = true
-	c.in.peerGone = false // from now on only a break counts
+	c.in.side = sideRead // from now on only a break counts
 	if !c.pipe.FireReadClosed() {
 		c.closeOrderly()
 		return
@@ -219,8 +232,8 @@ func (c *Channel) endInput(err error) {
 
 func (c *Channel) completeWatch(cp *transport.Completion) {
 	in := &c.in
-	in.watching, in.unwatch = false, false
-	if c.state != stateActive {
+	in.watch = opNone
+	if !c.active() {
 		return
 	}
 	if cp.Err != nil {
@@ -232,12 +245,12 @@ func (c *Channel) completeWatch(cp *transport.Completion) {
 		return
 	}
 	switch {
-	case in.closed && c.finSent: // both directions are closed: the handlers have been asked to close
-	case in.closed:
+	case in.side == sideRead && c.out.side == sideFinSent: // both directions are closed: the handlers have been asked to close
+	case in.side == sideRead:
 		c.Abort(ErrPeerGone)
-	case in.armed: // the receive will find it out itself
+	case in.recv != opNone: // the receive will find it out itself
 	default:
-		in.peerGone = true
+		in.side = sideGone
 		c.settleDeadline()
 	}
 }
@@ -245,13 +258,13 @@ func (c *Channel) completeWatch(cp *transport.Completion) {
 // settleDeadline runs the clock while data, or the end, of a peer that has gone waits for reading to be resumed.
 func (c *Channel) settleDeadline() {
 	in := &c.in
-	waits := !in.closed && (in.peerGone || in.end != nil) && c.mustWait()
+	waits := in.side != sideRead && (in.side == sideGone || in.end != nil) && c.mustWait()
 	if waits == in.counting {
 		return
 	}
 	in.counting = waits
 	t := c.deadline(func(m *rare) **loop.Timer { return &m.paused }, func() {
-		if c.state == stateActive { // a close has its own
+		if c.active() { // a close has its own
 			c.Abort(ErrPausedClose)
 		}
 	})

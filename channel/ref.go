@@ -62,7 +62,7 @@ var _ pipeline.Ref = ref{}
 func (c head) Ref(ctx *pipeline.Context) pipeline.Ref {
 	if c.post == nil {
 		c.post = &poster{c: c.Channel, done: make(chan struct{})}
-		if c.state == stateClosed {
+		if c.life() == pipeline.LifeClosed {
 			c.post.closed = true
 			if c.finishStep > finishRef {
 				close(c.post.done)
@@ -212,9 +212,7 @@ func (q *poster) doRun() {
 			b := q.runData[q.off : q.off+p.n]
 			q.off += p.n
 			q.written += int64(p.n) // posted until publish has told what is pending with it: TryWrite must not see less
-			q.c.out.accepted = true
-			_ = p.ctx.WriteBytes(b) // closed meanwhile: as with any socket, the bytes are lost
-			q.c.out.accepted = false
+			q.c.writePosted(p.ctx, b)
 		}
 	}
 	if cap(q.runData) > keepPosted {
@@ -247,7 +245,7 @@ func (c *Channel) publish() {
 	q.bytes.Add(-q.written)
 	q.written = 0
 	q.writable.Store(c.pipe.Pipeline().Writable())
-	q.shut.Store(c.state > stateOpen && c.writeErr() != nil)
+	q.shut.Store(c.life() > pipeline.LifeStarting && c.writeErr() != nil)
 	if !q.waiting.Load() {
 		return
 	}

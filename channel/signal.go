@@ -29,7 +29,7 @@ func (s *signal) Raise() { s.c.loop.Post(&s.node) }
 
 // RunNode runs fn.
 func (s *signal) RunNode(*loop.Node) {
-	if s.c.state != stateClosed {
+	if s.c.life() != pipeline.LifeClosed {
 		s.fn()
 	}
 }

@@ -3,11 +3,9 @@ package channel
 import (
 	"errors"
 	"fmt"
-	"math"
 	"syscall"
 
 	"github.com/weirnet/weir/buffer"
-	"github.com/weirnet/weir/loop"
 	"github.com/weirnet/weir/pipeline"
 	"github.com/weirnet/weir/transport"
 )
@@ -26,24 +24,7 @@ const (
 	maxSendPieces = 1024
 	maxSendBytes  = 1 << 20
 	maxStallBytes = 256 << 10 // once the peer is slow
-	// keepItems is up to how many entries the queue's array is kept while it is empty.
-	keepItems = 64
-	// maxSpare is how many empty queues are kept for the channels of a listener on one loop.
-	maxSpare = 256
 )
-
-// item is an entry of the write queue: a Buf, or a file region when buf is nil.
-type item struct {
-	buf    *buffer.Buf
-	region *region
-	charge int // what it counts in pending, bytes
-}
-
-// region is a queued file region.
-type region struct {
-	file transport.FileRange
-	done func(error)
-}
 
 // flushed is a callback that waits until everything up to a position of the stream has been taken by the kernel.
 type flushed struct {
@@ -58,63 +39,25 @@ type writing struct {
 	pending int // sum of the charges, and Hold
 	holding int // of it, Hold
 
+	side     writeSide
 	accepted bool // what is being written was measured against the limit when it was posted
 	high     bool // Pending is above the watermarks, with hysteresis
-	failed   bool // nothing can be sent any more; rare.failed says why
-	sending  bool
 	stalled  bool // the peer was slow since the queue was last empty
 	flush    bool // the end of this turn is to flush
 	told     bool // what the handlers know of Writable
 	dipped   bool // Writable has been false since
 }
 
-// queue is what is queued: blocks, of which the last may be open for appending, and who waits for them. Most channels
-// have nothing queued most of the time, so those of a listener on a loop share a few.
-type queue struct {
-	items  []item // not yet completely sent; those of the flight first
-	tail   *buffer.Buf
-	flight []*buffer.Buf // what the Send in flight borrows
-	inAir  int           // how many items that is
-	fresh  int           // items from here on may hold lent blocks and must not outlive the turn unsent
-	files  int           // charges of file regions, which are no memory: they do not count against MaxPendingBytes
+// writeSide is where the output stands, onward only.
+type writeSide uint8
 
-	// Positions in the stream, counted from where the queue was last empty.
-	head   uint64 // of the first entry
-	sent   uint64 // of what the kernel has taken
-	queued uint64 // behind what is sealed
-	waits  []flushed
-}
-
-// idle reports whether there is nothing in the queue and nobody waits for it.
-func (q *queue) idle() bool { return len(q.items) == 0 && len(q.waits) == 0 && q.inAir == 0 }
-
-// takeQueue makes the queue one that can be added to.
-func (c *Channel) takeQueue() {
-	s := c.cfg
-	if c.out.queue != &s.empty {
-		return
-	}
-	last := len(s.spare) - 1
-	if last < 0 {
-		c.out.queue = &queue{}
-		return
-	}
-	c.out.queue = s.spare[last]
-	s.spare = s.spare[:last]
-}
-
-// returnQueue gives an idle queue to whoever has something to send next.
-func (c *Channel) returnQueue() {
-	q, s := c.out.queue, c.cfg
-	if q == &s.empty || c.out.sending || !q.idle() {
-		return
-	}
-	c.out.queue = &s.empty
-	if len(s.spare) < maxSpare {
-		q.head, q.sent, q.queued, q.fresh = 0, 0, 0, 0
-		s.spare = append(s.spare, q)
-	}
-}
+const (
+	sideWriting writeSide = iota
+	sideEnding            // CloseWrite is at work: the flush handlers give what they keep
+	sideEnded             // FIN follows what is queued
+	sideFinSent
+	sideFailed // nothing can be sent any more; rare.failed says why
+)
 
 // Write queues msg at the head of the pipeline. A *buffer.Buf is retained: takes its own reference, the caller keeps
 // its own.
@@ -233,7 +176,7 @@ func (c *Channel) tailBlock(n int) *buffer.Buf {
 
 // writeErr returns nil or why nothing may be written.
 func (c *Channel) writeErr() error {
-	if !c.Open() || c.finWanted || c.out.failed {
+	if !c.Open() || c.out.side >= sideEnded {
 		return c.closedError()
 	}
 	return nil
@@ -268,6 +211,14 @@ func (c *Channel) push(it item) {
 	c.dirty()
 }
 
+// writePosted writes what a Ref has posted: it was measured against the limit then. When the channel has closed
+// meanwhile, the bytes are lost, as with any socket.
+func (c *Channel) writePosted(ctx *pipeline.Context, b []byte) {
+	c.out.accepted = true
+	_ = ctx.WriteBytes(b)
+	c.out.accepted = false
+}
+
 // sealBefore is seal for when something that does not go into the tail block comes behind it: a block that is nearly
 // empty is not kept for a few bytes.
 func (c *Channel) sealBefore() {
@@ -299,7 +250,7 @@ func (c *Channel) seal() {
 
 // Flush sends what is queued now.
 func (c head) Flush() {
-	if c.state == stateActive {
+	if c.active() {
 		c.startSend(true)
 		c.dirty() // for those who wait until less is pending: there may be no completion
 	}
@@ -329,7 +280,7 @@ func (c head) WantFlush() {
 // startSend sends what is queued. With now, a transport that can do it at once may, without a completion.
 func (c *Channel) startSend(now bool) {
 	o := &c.out
-	if o.sending || c.closeSent || c.state == stateOpen || o.failed {
+	if l := c.life(); l == pipeline.LifeStarting || l >= pipeline.LifeEnding || o.inAir > 0 || o.side == sideFailed {
 		return
 	}
 	c.seal()
@@ -340,7 +291,6 @@ func (c *Channel) startSend(now bool) {
 		o.detachUnsent() // this Send may wait long
 	}
 	now = now && !o.stalled
-	o.sending = true
 	if r := o.items[0].region; r != nil {
 		o.inAir = 1
 		c.loop.Submit(transport.Op{
@@ -388,7 +338,7 @@ func (c *Channel) completeSend(cp *transport.Completion) {
 	if len(o.waits) > 0 {
 		c.runFlushed()
 	}
-	if len(o.items) > 0 || c.state != stateActive || c.finWanted || c.post != nil || o.dipped ||
+	if len(o.items) > 0 || !c.active() || o.side != sideWriting || c.post != nil || o.dipped ||
 		c.pipe.Pipeline().Writable() != o.told || c.pipe.WatchesPending(c.pending()) {
 		c.dirty()
 	}
@@ -397,7 +347,6 @@ func (c *Channel) completeSend(cp *transport.Completion) {
 // endSend settles a send after its last completion.
 func (c *Channel) endSend(err error) {
 	o := &c.out
-	o.sending = false
 	c.popSent()
 	switch {
 	case err == nil:
@@ -408,14 +357,14 @@ func (c *Channel) endSend(err error) {
 		o.stalled = true
 		o.fresh = 0
 		o.detachUnsent()
-	case c.closeSent:
+	case c.life() >= pipeline.LifeEnding:
 		return
 	default:
 		c.failSend(&opError{"send", err})
 		return
 	}
 	c.measure()
-	if c.state == stateActive || c.state == stateClosing {
+	if l := c.life(); l == pipeline.LifeActive || l == pipeline.LifeClosing {
 		c.startSend(false) // by an operation: what others have to send comes in between
 	}
 	c.returnQueue()
@@ -426,15 +375,15 @@ func (c *Channel) endSend(err error) {
 func (c *Channel) failSend(err error) {
 	in := &c.in
 	broke := errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
-	if !broke || c.state != stateActive || in.closed || in.end != nil {
+	if !broke || !c.active() || in.side == sideRead || in.end != nil {
 		c.Abort(err)
 		return
 	}
-	c.out.failed = true
+	c.out.side = sideFailed
 	c.rarely().failed = err
 	c.dropOutput()
 	c.failFlushed()
-	c.deadline(func(m *rare) **loop.Timer { return &m.closing }, func() { c.Abort(err) }).Reset(c.cfg.CloseTimeout)
+	c.startDeadline()
 	c.dirty()
 }
 
@@ -470,94 +419,5 @@ func (c *Channel) popSent() {
 	}
 	if done != nil { // last: it may write, flush, close or panic
 		done(nil)
-	}
-}
-
-// advance consumes the first n bytes of an entry that was sent in part.
-func (o *writing) advance(it *item, n int64) {
-	o.head += uint64(n)
-	if it.region != nil {
-		it.region.file.Offset += n
-		it.region.file.Length -= n
-		o.countFile(it, it.region.file.Length)
-		return
-	}
-	it.buf.Advance(int(n))
-}
-
-// countFile makes a file region count for the bytes that are left of it.
-func (o *writing) countFile(it *item, left int64) {
-	n := int(min(left, math.MaxInt32)) - it.charge
-	it.charge += n
-	o.pending += n
-	o.files += n
-}
-
-// shift removes the first n entries, which are empty.
-func (o *writing) shift(n int) {
-	if n == 0 {
-		return
-	}
-	k := copy(o.items, o.items[n:])
-	clear(o.items[k:])
-	o.items = o.items[:k]
-	o.fresh = max(0, o.fresh-n)
-	if k > 0 {
-		o.recharge(0) // it may have shared the block of one that is gone
-	} else if cap(o.items) > keepItems {
-		o.items = nil
-	}
-}
-
-// detachUnsent gives what stays queued past this turn memory of its own: a block lent by the transport leaves it or is
-// copied out of, so that a stalled peer starves nobody; what a slow peer keeps waiting is shrunk.
-func (o *writing) detachUnsent() {
-	if len(o.items) == 0 {
-		return
-	}
-	for i := max(o.fresh, o.inAir); i < len(o.items); i++ {
-		it := &o.items[i]
-		if it.buf == nil || it.buf == o.tail {
-			continue
-		}
-		it.buf = it.buf.Detach()
-		if o.stalled {
-			it.buf.Shrink()
-		}
-		o.recharge(i)
-	}
-	o.fresh = len(o.items)
-}
-
-// recharge corrects what entry i counts after its block, or its neighbour, has changed.
-func (o *writing) recharge(i int) {
-	it := &o.items[i]
-	if it.buf == nil {
-		return
-	}
-	now := it.buf.Cap()
-	if i > 0 && o.items[i-1].buf != nil && it.buf.SameBlock(o.items[i-1].buf) {
-		now = 0
-	}
-	o.pending += now - it.charge
-	it.charge = now
-}
-
-func (it *item) len() int64 {
-	if it.region != nil {
-		return it.region.file.Length
-	}
-	return int64(it.buf.Len())
-}
-
-// release gives up an entry: sent (nil) or not.
-func (it *item) release(err error) {
-	if it.buf != nil {
-		it.buf.Release()
-		return
-	}
-	if done := it.region.done; done != nil {
-		it.region.done = nil
-		done(err)
 	}
 }

@@ -80,6 +80,8 @@ func (f *fakeTransport) Submit(op transport.Op) {
 	}
 }
 
+func (f *fakeTransport) Acked(transport.Handle) (uint64, int, error) { return 0, 0, nil }
+
 func (f *fakeTransport) SendNow(transport.Handle, []*buffer.Buf) (int, error) {
 	return 0, transport.ErrNotNow
 }

@@ -21,6 +21,8 @@ type Channel interface {
 	// is appended to it is queued. It is valid until the next call of any method. Nil when the channel cannot be
 	// written to.
 	Tail(n int) *buffer.Buf
+	// WriteErr returns nil, or why nothing may be written: ErrClosed with the cause of it.
+	WriteErr() error
 	// Flush sends what is queued now instead of at the end of the turn. The channel calls FlushHandlers only for its
 	// own flush at the end of the turn.
 	Flush()
@@ -49,8 +51,6 @@ type Channel interface {
 	// Outgoing is how far what is on its way out goes: it grows by each byte that is written, posted or held. It may
 	// count from anew where nothing is queued.
 	Outgoing() uint64
-	// Sent grows by each byte that the kernel has taken. It may count from anew where nothing is queued.
-	Sent() uint64
 	// Writable reports whether Pending is below the watermarks (with hysteresis) and the channel is open for writing.
 	Writable() bool
 	// WritabilityMayHaveChanged makes the channel compare Pipeline.Writable with what it last told the handlers, at the
@@ -58,6 +58,10 @@ type Channel interface {
 	WritabilityMayHaveChanged()
 	// WantFlush makes the end of this turn a flush, also when nothing is queued: it calls Driver.FireFlush.
 	WantFlush()
+
+	// Acked returns a mark that changes whenever the peer has acknowledged more of what was sent, and how many bytes it
+	// has not acknowledged yet.
+	Acked() (mark uint64, left int)
 
 	// Cause is why the channel closes or closed; nil for an orderly close.
 	Cause() error

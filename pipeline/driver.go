@@ -26,8 +26,14 @@ func (d *Driver) Pipeline() *Pipeline { return &d.p }
 // Tail is the end of the pipeline as a Context: what is written there passes every handler. It is never nil.
 func (d *Driver) Tail() *Context { return &d.p.end }
 
-// Closing makes Open false.
-func (d *Driver) Closing() { d.p.state |= closing }
+// Life is where the channel stands.
+func (d *Driver) Life() Life { return d.p.life }
+
+// SetLife moves it on. FireActive does it for LifeActive.
+func (d *Driver) SetLife(l Life) {
+	invariants.Check(l >= d.p.life, "pipeline: life goes from %d back to %d", d.p.life, l)
+	d.p.life = l
+}
 
 // FireActive tells the handlers, once, that the channel is connected.
 func (d *Driver) FireActive() {
@@ -37,6 +43,7 @@ func (d *Driver) FireActive() {
 		return
 	}
 	p.state |= firedActive
+	p.life = max(p.life, LifeActive)
 	p.end.FireActive()
 }
 

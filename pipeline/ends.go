@@ -17,7 +17,7 @@ func (end) Write(ctx *Context, msg any) error { return ctx.p.ch.Write(msg) }
 
 func (end) Flush(ctx *Context) error {
 	if !ctx.p.Open() {
-		return ctx.p.closed()
+		return ctx.p.ch.WriteErr()
 	}
 	ctx.p.state |= flushed
 	ctx.p.ch.Flush()

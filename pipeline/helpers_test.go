@@ -229,8 +229,15 @@ func (c *bareChannel) Write(msg any) error {
 func (c *bareChannel) Close(error) {
 	c.closes++
 	if c.ends {
-		c.pipe.Closing()
+		c.pipe.SetLife(pipeline.LifeClosing)
 	}
+}
+
+func (c *bareChannel) WriteErr() error {
+	if !c.pipe.Open() {
+		return pipeline.ErrClosed
+	}
+	return nil
 }
 
 func (c *bareChannel) Tail(int) *buffer.Buf {
@@ -245,6 +252,7 @@ func (c *bareChannel) CloseWrite() error              { return nil }
 func (c *bareChannel) Abort(error)                    {}
 func (c *bareChannel) StopReading()                   { c.stopped = true }
 func (c *bareChannel) StartReading()                  { c.stopped = false }
+func (c *bareChannel) Acked() (uint64, int)           { return 0, 0 }
 func (c *bareChannel) GrantChanged()                  {}
 func (c *bareChannel) Hold(int)                       {}
 func (c *bareChannel) Pending() int                   { return 0 }
@@ -264,7 +272,6 @@ func (c *bareChannel) Logger() *slog.Logger             { return c.logger }
 func (c *bareChannel) Now() time.Duration               { return 0 }
 func (c *bareChannel) NewTimer(func()) pipeline.Timer   { return nil }
 func (c *bareChannel) Outgoing() uint64                 { return 0 }
-func (c *bareChannel) Sent() uint64                     { return 0 }
 func (c *bareChannel) NewSignal(func()) pipeline.Signal { return nil }
 func (c *bareChannel) Dial(string, string, func(*pipeline.Pipeline) error, func(error)) error {
 	return nil

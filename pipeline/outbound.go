@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/weirnet/weir/buffer"
 )
@@ -36,7 +35,7 @@ func (c *Context) Write(msg any) error {
 
 func (c *Context) writeThrough(msg any) error {
 	if !c.p.Open() {
-		return c.p.closed()
+		return c.p.ch.WriteErr()
 	}
 	w := c.prevWrite
 	if w == nil { // removed
@@ -63,7 +62,7 @@ func (c *Context) WriteBytes(b ...[]byte) error {
 	}
 	t := p.ch.Tail(n)
 	if t == nil {
-		return p.closed()
+		return p.ch.WriteErr()
 	}
 	for _, piece := range b {
 		t.Append(piece)
@@ -73,8 +72,8 @@ func (c *Context) WriteBytes(b ...[]byte) error {
 
 func (c *Context) writeBytesSlow(n int, b [][]byte) error {
 	p := c.p
-	if !p.Open() || p.state&writeClosed != 0 {
-		return p.closed()
+	if err := p.ch.WriteErr(); err != nil {
+		return err
 	}
 	if n == 0 {
 		return nil
@@ -102,7 +101,7 @@ func (p *Pipeline) queue(b [][]byte) error {
 		for len(piece) > 0 {
 			t := p.ch.Tail(min(len(piece), tailBytes))
 			if t == nil {
-				return p.closed()
+				return p.ch.WriteErr()
 			}
 			n := min(len(piece), t.Room())
 			t.Append(piece[:n])
@@ -128,7 +127,7 @@ func (c *Context) Out() *buffer.Buf {
 
 func (c *Context) outSlow() *buffer.Buf {
 	p := c.p
-	if !p.Open() || p.state&(writeClosed|emptied) != 0 {
+	if p.state&emptied != 0 || p.ch.WriteErr() != nil {
 		return buffer.New(outRoom)
 	}
 	if i := p.outOf(c); c.prevWrite == &p.end || i >= 0 && p.outs[i].buf.Len() >= outBytes {
@@ -180,11 +179,7 @@ func (c *Context) CloseWrite() error {
 	if err := p.settleAll(c); err != nil {
 		return err
 	}
-	if err := p.ch.CloseWrite(); err != nil {
-		return err
-	}
-	p.state |= writeClosed
-	return nil
+	return p.ch.CloseWrite()
 }
 
 // Close closes the channel in an orderly way, through the CloseHandlers before this Context: what is queued is sent. It
@@ -350,14 +345,6 @@ func (p *Pipeline) outFailed(c *Context, err error) {
 		return // closing says it all
 	}
 	c.fail(err)
-}
-
-// closed is ErrClosed with the cause, when there is one.
-func (p *Pipeline) closed() error {
-	if cause := p.ch.Cause(); cause != nil {
-		return fmt.Errorf("%w: %w", ErrClosed, cause)
-	}
-	return ErrClosed
 }
 
 // dropOuts releases what was never written.

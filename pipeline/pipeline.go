@@ -28,11 +28,24 @@ type Pipeline struct {
 	unhandled  uint64
 	kinds      kinds // of all handlers together
 	state      pipelineState
+	life       Life
 
 	// end stands before all handlers and behind them: the chain is a ring. What comes to it from the handlers has come
 	// through, inbound or outbound.
 	end Context
 }
+
+// Life is where a channel stands in its life. The pipeline keeps it, because handlers ask at every message whether the
+// channel is open; the channel moves it, onward only.
+type Life uint8
+
+const (
+	LifeStarting Life = iota // connected; Init and Active not yet run
+	LifeActive               // open: each direction may end on its own
+	LifeClosing              // sends what is queued, then waits for the peer
+	LifeEnding               // the transport closes the socket
+	LifeClosed               // gone: everything returns ErrClosed
+)
 
 // out is what a Context has appended and not yet written through the WriteHandlers before it.
 type out struct {
@@ -41,21 +54,19 @@ type out struct {
 	age uint32      // when it was opened; what is opened while one is written through gets that one's
 }
 
-type pipelineState uint16
+type pipelineState uint8
 
 const (
 	firedActive pipelineState = 1 << iota
 	firedInactive
-	closing     // Close or Abort
-	writeClosed // CloseWrite went to the channel
-	emptied     // RemoveAll: nothing can be added any more
-	asking      // the handlers are being asked whether they mind an end
-	unkept      // such a question came through to the tail meanwhile
-	flushed     // a flush came through to the head
+	emptied // RemoveAll: nothing can be added any more
+	asking  // the handlers are being asked whether they mind an end
+	unkept  // such a question came through to the tail meanwhile
+	flushed // a flush came through to the head
 )
 
 // Open is false from the channel's Close or Abort on.
-func (p *Pipeline) Open() bool { return p.state&closing == 0 }
+func (p *Pipeline) Open() bool { return p.life <= LifeActive }
 
 // Active is true from ChannelActive on until ChannelInactive.
 func (p *Pipeline) Active() bool { return p.state&(firedActive|firedInactive) == firedActive }

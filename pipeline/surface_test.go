@@ -10,7 +10,7 @@ import (
 	"github.com/weirnet/weir/pipeline"
 )
 
-// What only a channel may do is a method of Driver: a handler that could call Closing, say, would leave its channel open for
+// What only a channel may do is a method of Driver: a handler that could call SetLife, say, would leave its channel open for
 // ever.
 func TestAHandlerCanOnlyCallWhatIsForHandlers(t *testing.T) {
 	methods := methodsOf(reflect.TypeFor[*pipeline.Pipeline]())
@@ -19,7 +19,7 @@ func TestAHandlerCanOnlyCallWhatIsForHandlers(t *testing.T) {
 		"FireReadComplete", "Flush", "Get", "HandlerIn", "LocalAddr", "Names", "Open", "Reading", "RemoteAddr", "Remove",
 		"Replace", "Unhandled", "Writable", "Write", "WriteBytes",
 	}, methods)
-	assert.Subset(t, methodsOf(reflect.TypeFor[*pipeline.Driver]()), []string{"Closing", "FireActive", "FireInactive", "RemoveAll"})
+	assert.Subset(t, methodsOf(reflect.TypeFor[*pipeline.Driver]()), []string{"FireActive", "FireInactive", "RemoveAll", "SetLife"})
 }
 
 func methodsOf(t reflect.Type) []string {

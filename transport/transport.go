@@ -51,6 +51,12 @@ type Transport interface {
 	// Handle.
 	LocalAddr(h Handle) net.Addr
 
+	// Acked returns a mark that changes whenever the peer has acknowledged more of what was sent on h, however long after
+	// the kernel has taken it, and how many bytes (or at least whether any) it has not acknowledged yet. Only a change of
+	// the mark says something. On a Unix socket, where nothing is acknowledged, what waits to be read stands for that.
+	// System calls. ErrStale for a stale Handle.
+	Acked(h Handle) (mark uint64, left int, err error)
+
 	// Control runs fn with the descriptor behind h. ErrStale for a stale Handle, ErrNotSupported where there is none.
 	Control(h Handle, fn func(fd uintptr) error) error
 

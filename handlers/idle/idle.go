@@ -10,9 +10,10 @@
 // well.) After the peer's FIN there is nothing to wait for, and no Reader event comes.
 //
 // Sending. Activity is bytes that the kernel takes, not writes that queue behind others. While something is pending the
-// handler looks more often, eight times per period: pending that has become less, or everything sent that was queued
-// when it last looked, is progress, so that a peer that reads slowly is not one that does not read. An event may be
-// late by that eighth, the first one of a stall, under continued writing, by one period.
+// handler looks more often, eight times per period: everything sent that was queued when it last looked, or more that
+// the peer has acknowledged, is progress. So a peer that reads slowly is not one that does not read, although the
+// kernel may take nothing for as long as a large buffer of its own is full. An event may be late by that eighth, the
+// first one of a stall, under continued writing or while the kernel still has something to deliver, by one period.
 package idle
 
 import (
@@ -75,9 +76,10 @@ type Handler struct {
 	sent    time.Duration // of the last bytes known to be sent
 	flushed time.Duration // of the last flush while not watching: what it sent has left, if nothing is pending
 	pending int           // when last looked
-	taken   uint64        // Sent, when last looked
+	acked   uint64        // when last looked
 
 	watching   bool // a Flushed callback is out, and only progress counts
+	delivering bool // when last looked, the kernel had something that the peer had not acknowledged
 	readClosed bool
 	event      Event
 	whenSent   func(error) // made once
@@ -235,20 +237,23 @@ func (h *Handler) look(ctx *pipeline.Context) error {
 	return nil
 }
 
-// lookAtOutput notices what has been sent since the last look. While something is pending it keeps a Flushed callback
-// out.
+// lookAtOutput notices what has been sent, and taken by the peer, since the last look. While something is pending it
+// keeps a Flushed callback out.
 func (h *Handler) lookAtOutput(ctx *pipeline.Context, now time.Duration) {
 	if h.clocks[Writer].period == 0 && h.clocks[All].period == 0 {
 		return
 	}
-	pending, taken := ctx.Pending(), ctx.Sent()
+	pending := ctx.Pending()
+	acked, left := ctx.Acked()
 	switch {
+	case (h.watching || h.delivering) && acked != h.acked:
+		h.sent = now
+	case !h.delivering && left > 0: // when the peer took the last of it is not known
+		h.sent = now
 	case !h.watching: // between the last flush and now; a stall begins at the earliest with the flush
 		h.sent = max(h.sent, h.flushed)
-	case pending < h.pending, taken != h.taken:
-		h.sent = now
 	}
-	h.pending, h.taken = pending, taken
+	h.pending, h.acked, h.delivering = pending, acked, left > 0
 	if pending > 0 && !h.watching {
 		h.watching = true
 		ctx.Flushed(h.whenSent)
@@ -275,7 +280,7 @@ func (h *Handler) next(now time.Duration) time.Duration {
 			continue
 		}
 		d := max(c.base, h.last(k)) + c.period - now
-		if h.watching && k != Reader {
+		if (h.watching || h.delivering) && k != Reader {
 			d = min(d, c.period/looks)
 		}
 		if next == 0 || d < next {

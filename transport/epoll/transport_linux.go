@@ -141,6 +141,15 @@ func (t *Transport) LocalAddr(h transport.Handle) net.Addr {
 	return sys.LocalAddr(int(s.fd))
 }
 
+// Acked implements transport.Transport.
+func (t *Transport) Acked(h transport.Handle) (mark uint64, left int, err error) {
+	s := t.sockets.lookup(h)
+	if s == nil {
+		return 0, 0, transport.ErrStale
+	}
+	return sys.Acked(int(s.fd))
+}
+
 // Control runs fn with the descriptor behind h. The descriptor stays the transport's and non-blocking.
 func (t *Transport) Control(h transport.Handle, fn func(fd uintptr) error) error {
 	s := t.sockets.lookup(h)

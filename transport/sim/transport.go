@@ -272,6 +272,16 @@ func (t *Transport) LocalAddr(h transport.Handle) net.Addr {
 	}
 }
 
+// Acked is what has arrived at the peer: its kernel acknowledges that, whether or not anybody reads it.
+func (t *Transport) Acked(h transport.Handle) (mark uint64, left int, err error) {
+	s := t.lookup(h)
+	if s == nil || s.e == nil {
+		return 0, 0, fmt.Errorf("sim: Acked of handle %#x: %w", uint64(h), transport.ErrStale)
+	}
+	out := s.e.out
+	return uint64(out.arrived), int(out.written - out.arrived), nil
+}
+
 // Control returns ErrNotSupported: there are no descriptors.
 func (t *Transport) Control(h transport.Handle, _ func(fd uintptr) error) error {
 	if t.lookup(h) == nil {

@@ -435,6 +435,14 @@ func acceptBreakages() []breakage {
 		}, change: func(b *broken, c *transport.Completion) bool {
 			return c.Token != 1<<40+1 && noOps(b, c)
 		}}, []string{"closing a listener ends its Accept first and frees its port"}},
+		{"what is acknowledged stands still", broken{acked: func(b *broken, h transport.Handle) (uint64, int, error) {
+			_, left, err := b.Transport.Acked(h)
+			return 1, left, err
+		}}, []string{"Acked changes when the peer has taken what was sent, and a stale Handle has none"}},
+		{"all is acknowledged at once", broken{acked: func(b *broken, h transport.Handle) (uint64, int, error) {
+			mark, _, err := b.Transport.Acked(h)
+			return mark, 0, err
+		}}, []string{"Acked tells that a peer which does not read has not taken everything"}},
 		{"a listener does not know its port", broken{addr: func(b *broken, h transport.Handle) net.Addr {
 			if b.Transport.LocalAddr(h) == nil {
 				return nil

@@ -22,6 +22,7 @@ type broken struct {
 	now    func(b *broken, now time.Duration) time.Duration                    // instead of Now
 	stats  func(s *transport.Stats)                                            // of Stats
 	addr   func(b *broken, h transport.Handle) net.Addr                        // instead of LocalAddr
+	acked  func(b *broken, h transport.Handle) (uint64, int, error)            // instead of Acked
 	listen func(b *broken, cfg *transport.ListenConfig)                        // before Listen
 	closed func(b *broken) error                                               // instead of Close
 	direct func(b *broken, h transport.Handle, p []*buffer.Buf) (int, error)   // instead of SendNow
@@ -86,6 +87,13 @@ func (b *broken) Stats() transport.Stats {
 		b.stats(&s)
 	}
 	return s
+}
+
+func (b *broken) Acked(h transport.Handle) (uint64, int, error) {
+	if b.acked != nil {
+		return b.acked(b, h)
+	}
+	return b.Transport.Acked(h)
 }
 
 func (b *broken) LocalAddr(h transport.Handle) net.Addr {

@@ -1,6 +1,7 @@
 package transporttest
 
 import (
+	"errors"
 	"io"
 
 	"github.com/weirnet/weir/buffer"
@@ -26,8 +27,38 @@ func sendClaims() []claim {
 		{name: "a Send to a peer that never reads can be closed", run: sendClosed},
 		{name: "a Send and a Recv of one socket do not disturb each other", run: sendWhileReceiving},
 		{name: "a Send with NoWait completes in the next Wait, with all its bytes or ErrWouldBlock", run: sendNowFits},
+		{name: "Acked changes when the peer has taken what was sent, and a stale Handle has none", run: sendAcked},
+		{name: "Acked tells that a peer which does not read has not taken everything", run: sendNotAcked},
 		{name: "a Send with NoWait that does not fit says how much went out", run: sendNowTooMuch},
 	}
+}
+
+func sendAcked(r *rig) {
+	l := r.tightLink()
+	tr := l.a.e.tr
+	acked := func() (uint64, int) {
+		mark, left, err := tr.Acked(l.a.h)
+		r.must("Acked", err)
+		return mark, left
+	}
+	for seed := range uint64(3) {
+		before, _ := acked()
+		r.runFlows(r.flow(l.a, l.b, seed, 64<<10))
+		r.until("a change, and the rest", func() bool { now, left := acked(); return now != before && left == 0 })
+	}
+	r.done(l.a.close())
+	if _, _, err := tr.Acked(l.a.h); !errors.Is(err, transport.ErrStale) {
+		r.Fatalf("Acked of a stale Handle returned %v", err)
+	}
+}
+
+func sendNotAcked(r *rig) {
+	l := r.tightLink()
+	send, _ := l.a.blockedSend(1)
+	if _, left, err := l.a.e.tr.Acked(l.a.h); err != nil || left <= 0 {
+		r.Fatalf("%d bytes are left, %v", left, err)
+	}
+	r.done(l.a.close(), send)
 }
 
 func sendManyBufs(r *rig) {

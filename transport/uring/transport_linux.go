@@ -248,6 +248,15 @@ func (t *Transport) LocalAddr(h transport.Handle) net.Addr {
 	return sys.LocalAddr(int(s.fd))
 }
 
+// Acked implements transport.Transport.
+func (t *Transport) Acked(h transport.Handle) (mark uint64, left int, err error) {
+	s := t.slots.find(h)
+	if s == nil {
+		return 0, 0, transport.ErrStale
+	}
+	return sys.Acked(int(s.fd))
+}
+
 // Control implements transport.Transport.
 func (t *Transport) Control(h transport.Handle, fn func(fd uintptr) error) error {
 	s := t.slots.find(h)
