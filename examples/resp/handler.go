@@ -7,12 +7,16 @@ import (
 	"github.com/weirnet/weir/examples/resp/internal/command"
 	"github.com/weirnet/weir/handlers/codec"
 	"github.com/weirnet/weir/handlers/codec/resp"
+	"github.com/weirnet/weir/handlers/idle"
 	"github.com/weirnet/weir/pipeline"
 )
 
 // checkBytes is after how many bytes of replies to one batch of requests the handler looks whether the client reads
 // them.
 const checkBytes = 4 << 10
+
+// errStalled is why a client is disconnected that does not read.
+var errStalled = errors.New("resp: the client reads no replies")
 
 // handler runs the requests of one client. It belongs to its channel's loop.
 type handler struct {
@@ -22,6 +26,7 @@ type handler struct {
 var (
 	_ pipeline.ReadHandler        = (*handler)(nil)
 	_ pipeline.WritabilityHandler = (*handler)(nil)
+	_ pipeline.EventHandler       = (*handler)(nil)
 	_ pipeline.ErrorHandler       = (*handler)(nil)
 	_ pipeline.RemovedHandler     = (*handler)(nil)
 )
@@ -65,6 +70,16 @@ func (h *handler) ChannelWritabilityChanged(ctx *pipeline.Context) error {
 		ctx.Pause()
 	}
 	ctx.FireWritabilityChanged()
+	return nil
+}
+
+// ChannelEvent disconnects a client that has read nothing for a time although replies wait.
+func (h *handler) ChannelEvent(ctx *pipeline.Context, event any) error {
+	if e, ok := event.(*idle.Event); ok && ctx.Pending() > 0 {
+		ctx.Abort(fmt.Errorf("%w: %d bytes wait for %v", errStalled, ctx.Pending(), e.Idle))
+		return nil
+	}
+	ctx.FireEvent(event)
 	return nil
 }
 

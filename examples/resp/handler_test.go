@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -108,6 +109,39 @@ func TestAClientThatDoesNotReadIsNotReadFrom(t *testing.T) {
 	}
 	assert.Equal(t, want.Len(), got.Len())
 	assert.True(t, want.String() == got.String())
+}
+
+func TestAClientThatNeverReadsIsDisconnected(t *testing.T) {
+	ch := newChannel(t)
+	ch.Advance(10 * stallTimeout)
+	assert.True(t, ch.Open(), "nothing waits for it")
+	ch.Stall()
+	ch.WriteInbound(request("SET", "k", strings.Repeat("x", 100<<10)) + request("GET", "k"))
+	require.True(t, ch.Paused())
+	for range 3 { // slow, but it reads
+		ch.Advance(stallTimeout - time.Second)
+		ch.Drain(20 << 10)
+	}
+	assert.True(t, ch.Open())
+	ch.Advance(stallTimeout + stallTimeout/4)
+	assert.True(t, ch.Closed())
+	assert.ErrorIs(t, ch.Cause(), errStalled)
+}
+
+func TestABrowsersRequestGetsNoReply(t *testing.T) {
+	ch := newChannel(t)
+	ch.WriteInbound("PING\r\nPOST / HTTP/1.1\r\nHost: 127.0.0.1:6380\r\n\r\nSET k v\r\n")
+	assert.Equal(t, "+PONG\r\n", ch.OutboundString())
+	assert.False(t, ch.Open())
+}
+
+func TestAClientThatEndsInsideARequestGetsItsReplies(t *testing.T) {
+	ch := newChannel(t)
+	ch.WriteInbound("PING\r\n*1\r\n$4\r\nPI")
+	ch.PeerClose()
+	assert.Equal(t, "+PONG\r\n", ch.OutboundString())
+	assert.True(t, ch.Closed())
+	assert.NoError(t, ch.Cause())
 }
 
 func TestOtherErrorsCloseTheConnection(t *testing.T) {

@@ -1,5 +1,15 @@
-// Resp is an in-memory server that speaks the protocol of Redis: strings, lists, sets and hashes under keys that may
-// expire. Try it with redis-cli and redis-benchmark.
+// Resp is an in-memory server that speaks the protocol of Redis, versions 2 and 3: strings, lists, sets and hashes under
+// keys that may expire, and transactions. Try it with redis-cli, redis-benchmark and any client.
+//
+// Replies are those of Redis 7.0, byte for byte, but for what package command leaves out. On the wire it differs on
+// purpose:
+//
+//   - A client that does not read its replies is not read from. What is held for it is the watermark and one reply, so a
+//     client that sends more requests than the sockets' buffers take before it reads a reply waits, where Redis would
+//     keep all replies in memory. Read while you write. When nothing of a reply has left for a minute, the connection
+//     is aborted.
+//   - What a transaction queues, how many keys a client watches, and how large a reply gets is bounded.
+//   - What looks like a request and is none ends the connection at the first wrong byte (package resp).
 package main
 
 import (
@@ -15,6 +25,7 @@ import (
 	"github.com/weirnet/weir/examples/resp/internal/command"
 	"github.com/weirnet/weir/examples/resp/internal/store"
 	"github.com/weirnet/weir/handlers/codec/resp"
+	"github.com/weirnet/weir/handlers/idle"
 	"github.com/weirnet/weir/pipeline"
 )
 
@@ -24,6 +35,8 @@ const (
 	expireKeys  = 10_000
 	// shutdownTimeout is how long clients may take to read their last replies.
 	shutdownTimeout = 5 * time.Second
+	// stallTimeout is how long a client may take to read anything of the replies that wait for it.
+	stallTimeout = time.Minute
 )
 
 func main() {
@@ -80,10 +93,15 @@ func addHandlers(p *pipeline.Pipeline, commands *command.Set) error {
 	if err != nil {
 		return err
 	}
-	if err := p.AddLast("decoder", decoder); err != nil {
+	progress, err := idle.New(idle.Config{Writer: stallTimeout})
+	if err != nil {
 		return err
 	}
-	return p.AddLast("commands", &handler{session: commands.NewSession()})
+	return errors.Join(
+		p.AddLast("progress", progress),
+		p.AddLast("decoder", decoder),
+		p.AddLast("commands", &handler{session: commands.NewSession()}),
+	)
 }
 
 // expire removes keys in the background until ctx is done.

@@ -26,8 +26,10 @@ type Set struct {
 	list    []*command
 	places  [namePlaces]*command // each at the hash of its name or, where that is taken, behind
 	started int64                // milliseconds since 1970
+	limits  limits
 
 	sessions atomic.Int64
+	lastID   atomic.Int64 // of a session
 }
 
 // command is an entry of the table.
@@ -40,7 +42,16 @@ type command struct {
 	step    int
 	group   string
 	summary string
+	atOnce  bool // also in a transaction
+	subs    []subcommand
 	run     func(*Session)
+}
+
+// subcommand is an entry below a command.
+type subcommand struct {
+	name  string
+	arity int // with both names
+	run   func(*Session)
 }
 
 // New returns the commands over st.
@@ -48,10 +59,10 @@ func New(st *store.Store) (*Set, error) {
 	if st == nil {
 		return nil, ErrConfig
 	}
-	set := &Set{store: st, started: st.Now()}
+	set := &Set{store: st, started: st.Now(), limits: defaultLimits()}
 	for _, group := range [][]command{
-		connectionCommands(), stringCommands(), keyCommands(), listCommands(), setCommands(), hashCommands(),
-		serverCommands(),
+		connectionCommands(), clientCommands(), transactionCommands(), stringCommands(), keyCommands(), listCommands(),
+		setCommands(), hashCommands(), serverCommands(),
 	} {
 		for i := range group {
 			set.add(&group[i])
@@ -66,37 +77,118 @@ type Session struct {
 	db    *store.DB
 	index int // of db
 	quit  bool
+	tx    transaction
+
+	id                        int64
+	proto                     int // 2 or 3
+	name, libName, libVersion string
 
 	// Of the request under way.
-	cmd  *command
-	args [][]byte
-	out  *buffer.Buf
+	cmd       *command
+	args      [][]byte
+	out       *buffer.Buf
+	begin     int  // of its reply in out
+	exclusive bool // it is EXEC, and holds the locks of the store
 }
 
 // NewSession returns a client that has selected database 0. Close ends it.
 func (s *Set) NewSession() *Session {
 	s.sessions.Add(1)
-	return &Session{set: s, db: s.store.DB(0)}
+	return &Session{set: s, db: s.store.DB(0), id: s.lastID.Add(1), proto: 2}
 }
 
 // Close counts the client out.
-func (s *Session) Close() { s.set.sessions.Add(-1) }
+func (s *Session) Close() {
+	s.endTransaction()
+	s.set.sessions.Add(-1)
+}
 
 // Execute runs the request of which args[0] is the command's name and appends its reply to out. It borrows both until
 // return. True: the client wants to be disconnected after this reply.
 func (s *Session) Execute(args [][]byte, out *buffer.Buf) (quit bool) {
-	s.args, s.out = args, out
+	s.args, s.out, s.begin = args, out, out.Len()
 	s.cmd = s.set.lookup(args[0])
-	switch {
-	case s.cmd == nil:
-		s.unknownCommand()
-	case s.cmd.arity > 0 && len(args) != s.cmd.arity, len(args) < -s.cmd.arity:
-		s.wrongArity(s.cmd.name)
+	switch run := s.resolve(); {
+	case run == nil:
+		s.tx.failed = s.tx.open
+	case s.tx.open && !s.cmd.atOnce:
+		s.queue()
 	default:
-		s.cmd.run(s)
+		run(s)
 	}
 	s.args, s.out = nil, nil
 	return s.quit
+}
+
+// resolve returns what runs the request. Nil: nothing does, and the reply says why.
+func (s *Session) resolve() func(*Session) {
+	c := s.cmd
+	switch {
+	case c == nil && (is(s.args[0], "post") || is(s.args[0], "host:")):
+		// As Redis does: a browser that was made to send its requests here must not get to the end of their headers.
+		s.quit = true
+		return nil
+	case c == nil:
+		s.unknownCommand()
+		return nil
+	case !accepts(c.arity, len(s.args)) && c.name == "exec":
+		s.endTransaction()
+		s.raw("-EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command\r\n")
+		return nil
+	case !accepts(c.arity, len(s.args)):
+		s.wrongArity(c.name)
+		return nil
+	case c.subs == nil || len(s.args) == 1:
+		return c.run
+	}
+	for i := range c.subs {
+		if sub := &c.subs[i]; is(s.args[1], sub.name) {
+			if !accepts(sub.arity, len(s.args)) {
+				s.wrongArity(c.name + "|" + sub.name)
+				return nil
+			}
+			return sub.run
+		}
+	}
+	s.unknownSubcommand()
+	return nil
+}
+
+// accepts reports whether an arity allows so many arguments.
+func accepts(arity, n int) bool { return n == arity || arity < 0 && n >= -arity }
+
+// lock is DB.Lock, but in EXEC, which holds all locks.
+func (s *Session) lock(key []byte) *store.Shard {
+	if s.exclusive {
+		return s.db.Held().Shard(key)
+	}
+	return s.db.Lock(key)
+}
+
+func (s *Session) unlock(sh *store.Shard) {
+	if !s.exclusive {
+		sh.Unlock()
+	}
+}
+
+func (s *Session) lockKeys(keys [][]byte, step int) store.Locked {
+	if s.exclusive {
+		return s.db.Held()
+	}
+	return s.db.LockKeys(keys, step)
+}
+
+func (s *Session) lockAll(db *store.DB) store.Locked {
+	if s.exclusive {
+		return db.Held()
+	}
+	return db.LockAll()
+}
+
+func (s *Session) unlockAll(l store.Locked) {
+	if !s.exclusive {
+		l.Unlock()
+	}
 }
 
 // add enters a command, for New.

@@ -11,7 +11,7 @@ func connectionCommands() []command {
 		{name: "ping", arity: -1, flags: "fast", group: "connection", summary: "Ping the server", run: ping},
 		{name: "echo", arity: 2, flags: "fast", group: "connection", summary: "Echo the given string", run: echo},
 		{name: "select", arity: 2, flags: "loading stale fast", group: "connection", summary: "Change the selected database", run: selectDB},
-		{name: "quit", arity: -1, flags: "fast", group: "connection", summary: "Close the connection", run: quit},
+		{name: "quit", arity: -1, flags: "fast", group: "connection", summary: "Close the connection", atOnce: true, run: quit},
 	}
 }
 

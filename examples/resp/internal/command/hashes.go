@@ -16,8 +16,8 @@ func hset(s *Session) {
 		s.wrongArity(s.cmd.name)
 		return
 	}
-	sh := s.db.Lock(s.args[1])
-	defer sh.Unlock()
+	sh := s.lock(s.args[1])
+	defer s.unlock(sh)
 	e, ok := s.find(sh, s.args[1], store.HashKind)
 	if !ok {
 		return
@@ -31,12 +31,13 @@ func hset(s *Session) {
 			n++
 		}
 	}
+	sh.Touch(e)
 	s.int(n)
 }
 
 func hget(s *Session) {
-	sh := s.db.Lock(s.args[1])
-	defer sh.Unlock()
+	sh := s.lock(s.args[1])
+	defer s.unlock(sh)
 	e, ok := s.find(sh, s.args[1], store.HashKind)
 	if !ok {
 		return
@@ -51,8 +52,8 @@ func hget(s *Session) {
 }
 
 func hdel(s *Session) {
-	sh := s.db.Lock(s.args[1])
-	defer sh.Unlock()
+	sh := s.lock(s.args[1])
+	defer s.unlock(sh)
 	e, ok := s.find(sh, s.args[1], store.HashKind)
 	if !ok {
 		return
@@ -62,6 +63,7 @@ func hdel(s *Session) {
 		for _, name := range s.args[2:] {
 			if e.Hash.Remove(name) {
 				n++
+				sh.Touch(e)
 			}
 		}
 		sh.RemoveEmpty(e)
@@ -70,17 +72,17 @@ func hdel(s *Session) {
 }
 
 func hgetall(s *Session) {
-	sh := s.db.Lock(s.args[1])
-	defer sh.Unlock()
+	sh := s.lock(s.args[1])
+	defer s.unlock(sh)
 	e, ok := s.find(sh, s.args[1], store.HashKind)
 	switch {
 	case !ok:
 		return
 	case e == nil:
-		s.array(0)
+		s.mapHeader(0)
 		return
 	}
-	s.array(2 * e.Hash.Len())
+	s.mapHeader(e.Hash.Len())
 	for i := range e.Hash.Len() {
 		name, value := e.Hash.At(i)
 		s.bulk(name)

@@ -22,8 +22,8 @@ func keyCommands() []command {
 
 func del(s *Session) {
 	names := s.args[1:]
-	locked := s.db.LockKeys(names, 1)
-	defer locked.Unlock()
+	locked := s.lockKeys(names, 1)
+	defer s.unlockAll(locked)
 	n := 0
 	for _, name := range names {
 		sh := locked.Shard(name)
@@ -37,8 +37,8 @@ func del(s *Session) {
 
 func exists(s *Session) {
 	names := s.args[1:]
-	locked := s.db.LockKeys(names, 1)
-	defer locked.Unlock()
+	locked := s.lockKeys(names, 1)
+	defer s.unlockAll(locked)
 	n := 0
 	for _, name := range names {
 		if locked.Shard(name).Find(name) != nil {
@@ -76,8 +76,8 @@ func (s *Session) expireIn(unitMillis int64) {
 		return
 	}
 	at += now
-	sh := s.db.Lock(s.args[1])
-	defer sh.Unlock()
+	sh := s.lock(s.args[1])
+	defer s.unlock(sh)
 	e := sh.Find(s.args[1])
 	if e == nil || !when.allow(e.ExpireAt(), at) {
 		s.bool(false)
@@ -145,8 +145,8 @@ func ttl(s *Session) { s.ttl(1000) }
 func pttl(s *Session) { s.ttl(1) }
 
 func (s *Session) ttl(unitMillis int64) {
-	sh := s.db.Lock(s.args[1])
-	defer sh.Unlock()
+	sh := s.lock(s.args[1])
+	defer s.unlock(sh)
 	e := sh.Find(s.args[1])
 	switch {
 	case e == nil:
@@ -160,8 +160,8 @@ func (s *Session) ttl(unitMillis int64) {
 }
 
 func typeOf(s *Session) {
-	sh := s.db.Lock(s.args[1])
-	defer sh.Unlock()
+	sh := s.lock(s.args[1])
+	defer s.unlock(sh)
 	kind := store.None
 	if e := sh.Find(s.args[1]); e != nil {
 		kind = e.Kind
@@ -173,13 +173,13 @@ func keys(s *Session) {
 	pattern := s.args[1]
 	all := len(pattern) == 1 && pattern[0] == '*'
 	var found []string
-	locked := s.db.LockAll()
+	locked := s.lockAll(s.db)
 	locked.Each(func(key string) {
 		if all || store.Match(pattern, []byte(key), false) {
 			found = append(found, key)
 		}
 	})
-	locked.Unlock()
+	s.unlockAll(locked)
 	s.array(len(found))
 	for _, key := range found {
 		s.bulk(key)

@@ -18,8 +18,8 @@ func lpush(s *Session) { s.push((*store.List).PushLeft) }
 func rpush(s *Session) { s.push((*store.List).PushRight) }
 
 func (s *Session) push(push func(*store.List, string)) {
-	sh := s.db.Lock(s.args[1])
-	defer sh.Unlock()
+	sh := s.lock(s.args[1])
+	defer s.unlock(sh)
 	e, ok := s.find(sh, s.args[1], store.ListKind)
 	if !ok {
 		return
@@ -30,6 +30,7 @@ func (s *Session) push(push func(*store.List, string)) {
 	for _, element := range s.args[2:] {
 		push(e.List, string(element))
 	}
+	sh.Touch(e)
 	s.int(e.List.Len())
 }
 
@@ -49,14 +50,14 @@ func (s *Session) pop(pop func(*store.List) string) {
 			return
 		}
 	}
-	sh := s.db.Lock(s.args[1])
-	defer sh.Unlock()
+	sh := s.lock(s.args[1])
+	defer s.unlock(sh)
 	e, ok := s.find(sh, s.args[1], store.ListKind)
 	switch {
 	case !ok:
 		return
 	case e == nil && many:
-		s.raw("*-1\r\n")
+		s.nullArray()
 		return
 	case e == nil:
 		s.null()
@@ -68,6 +69,7 @@ func (s *Session) pop(pop func(*store.List) string) {
 	}
 	for range n {
 		s.bulk(pop(e.List))
+		sh.Touch(e)
 	}
 	sh.RemoveEmpty(e)
 }
@@ -81,8 +83,8 @@ func lrange(s *Session) {
 	if !ok {
 		return
 	}
-	sh := s.db.Lock(s.args[1])
-	defer sh.Unlock()
+	sh := s.lock(s.args[1])
+	defer s.unlock(sh)
 	e, ok := s.find(sh, s.args[1], store.ListKind)
 	if !ok {
 		return
@@ -110,8 +112,8 @@ func lrange(s *Session) {
 }
 
 func llen(s *Session) {
-	sh := s.db.Lock(s.args[1])
-	defer sh.Unlock()
+	sh := s.lock(s.args[1])
+	defer s.unlock(sh)
 	if e, ok := s.find(sh, s.args[1], store.ListKind); ok && e != nil {
 		s.int(e.List.Len())
 	} else if ok {

@@ -2,6 +2,7 @@ package command
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/weirnet/weir/handlers/codec/resp"
@@ -39,9 +40,58 @@ func (s *Session) bool(b bool) {
 	s.raw(":0\r\n")
 }
 
-func (s *Session) null() { resp.AppendNull(s.out) }
+func (s *Session) null() {
+	if s.proto == 3 {
+		s.raw("_\r\n")
+		return
+	}
+	resp.AppendNull(s.out)
+}
+
+func (s *Session) nullArray() {
+	if s.proto == 3 {
+		s.raw("_\r\n")
+		return
+	}
+	resp.AppendNullArray(s.out)
+}
 
 func (s *Session) array(n int) { resp.AppendArrayHeader(s.out, n) }
+
+// mapHeader begins n pairs of a name and a value.
+func (s *Session) mapHeader(n int) {
+	if s.proto == 3 {
+		s.header('%', n)
+		return
+	}
+	s.array(2 * n)
+}
+
+// setHeader begins n elements in no order.
+func (s *Session) setHeader(n int) {
+	if s.proto == 3 {
+		s.header('~', n)
+		return
+	}
+	s.array(n)
+}
+
+// verbatim replies with text for people.
+func (s *Session) verbatim(text string) {
+	if s.proto != 3 {
+		s.bulk(text)
+		return
+	}
+	s.header('=', len("txt:")+len(text))
+	s.raw("txt:" + text + "\r\n")
+}
+
+// header begins a reply of a kind that only version 3 of the protocol has.
+func (s *Session) header(kind byte, n int) {
+	s.out.AppendByte(kind)
+	s.out.AppendString(strconv.Itoa(n))
+	s.out.AppendString("\r\n")
+}
 
 func (s *Session) bulk(text string) { resp.AppendBulkString(s.out, text) }
 

@@ -17,16 +17,20 @@ func serverCommands() []command {
 	return []command{
 		{name: "dbsize", arity: 1, flags: "readonly fast", group: "server", summary: "Return the number of keys in the selected database", run: dbsize},
 		{name: "info", arity: -1, flags: "loading stale", group: "server", summary: "Get information and statistics about the server", run: info},
-		{name: "config", arity: -2, flags: "", group: "server", summary: "A container for server configuration commands", run: config},
-		{name: "command", arity: -1, flags: "loading stale", group: "server", summary: "Get array of command details", run: commands},
+		{name: "config", arity: -2, flags: "", group: "server", summary: "A container for server configuration commands", subs: []subcommand{{"get", -3, configGet}}},
+		{name: "command", arity: -1, flags: "loading stale", group: "server", summary: "Get array of command details", run: describeAll, subs: []subcommand{
+			{"count", 2, func(s *Session) { s.int(len(s.set.list)) }},
+			{"docs", -2, func(s *Session) { s.documentNamed(s.args[2:]) }},
+			{"info", -2, func(s *Session) { s.describeNamed(s.args[2:]) }},
+		}},
 		{name: "flushall", arity: -1, flags: "write", group: "server", summary: "Remove all keys from all databases", run: flushall},
 	}
 }
 
 func dbsize(s *Session) {
-	locked := s.db.LockAll()
+	locked := s.lockAll(s.db)
 	n, _ := locked.Len()
-	locked.Unlock()
+	s.unlockAll(locked)
 	s.int(n)
 }
 
@@ -34,6 +38,10 @@ func flushall(s *Session) {
 	if len(s.args) > 2 || len(s.args) == 2 && !is(s.args[1], "async") && !is(s.args[1], "sync") {
 		s.raw(errSyntax)
 		return
+	}
+	if !s.exclusive {
+		s.set.store.LockAll()
+		defer s.set.store.Unlock()
 	}
 	s.set.store.Flush()
 	s.raw(replyOK)
@@ -51,15 +59,7 @@ func (s *Session) settings() [][2]string {
 	}
 }
 
-func config(s *Session) {
-	if !is(s.args[1], "get") {
-		s.unknownSubcommand()
-		return
-	}
-	if len(s.args) < 3 {
-		s.wrongArity("config|get")
-		return
-	}
+func configGet(s *Session) {
 	settings := s.settings()
 	var found []string
 	added := make([]bool, len(settings))
@@ -77,7 +77,7 @@ func config(s *Session) {
 			added[i] = true
 		}
 	}
-	s.array(len(found))
+	s.mapHeader(len(found) / 2)
 	for _, text := range found {
 		s.bulk(text)
 	}
@@ -104,7 +104,7 @@ func info(s *Session) {
 		fmt.Fprintf(&text, "# %s\r\n", section.name)
 		section.write(&text, s)
 	}
-	s.bulk(text.String())
+	s.verbatim(text.String())
 }
 
 func infoServer(text *strings.Builder, s *Session) {
@@ -125,37 +125,16 @@ func infoMemory(text *strings.Builder, _ *Session) {
 
 func infoKeyspace(text *strings.Builder, s *Session) {
 	for i := range s.set.store.Databases() {
-		locked := s.set.store.DB(i).LockAll()
+		locked := s.lockAll(s.set.store.DB(i))
 		keys, expiring := locked.Len()
-		locked.Unlock()
+		s.unlockAll(locked)
 		if keys > 0 {
 			fmt.Fprintf(text, "db%d:keys=%d,expires=%d,avg_ttl=0\r\n", i, keys, expiring)
 		}
 	}
 }
 
-func commands(s *Session) {
-	if len(s.args) == 1 {
-		s.array(len(s.set.list))
-		for _, c := range s.set.list {
-			s.describe(c)
-		}
-		return
-	}
-	named := s.args[2:]
-	switch {
-	case is(s.args[1], "count") && len(named) > 0:
-		s.wrongArity("command|count")
-	case is(s.args[1], "count"):
-		s.int(len(s.set.list))
-	case is(s.args[1], "info"):
-		s.describeNamed(named)
-	case is(s.args[1], "docs"):
-		s.documentNamed(named)
-	default:
-		s.unknownSubcommand()
-	}
-}
+func describeAll(s *Session) { s.describeNamed(nil) }
 
 // describeNamed replies with null for a name that is none.
 func (s *Session) describeNamed(names [][]byte) {
@@ -187,10 +166,10 @@ func (s *Session) documentNamed(names [][]byte) {
 			}
 		}
 	}
-	s.array(2 * len(found))
+	s.mapHeader(len(found))
 	for _, c := range found {
 		s.bulk(c.name)
-		s.array(4)
+		s.mapHeader(2)
 		s.bulk("summary")
 		s.bulk(c.summary)
 		s.bulk("group")
@@ -205,14 +184,15 @@ func (s *Session) describe(c *command) {
 	s.bulk(c.name)
 	s.int(c.arity)
 	flags := strings.Fields(c.flags)
-	s.array(len(flags))
+	s.setHeader(len(flags))
 	for _, flag := range flags {
 		s.raw("+" + flag + "\r\n")
 	}
 	s.int(c.first)
 	s.int(c.last)
 	s.int(c.step)
-	for range 4 {
+	s.setHeader(0)
+	for range 3 {
 		s.array(0)
 	}
 }

@@ -13,8 +13,8 @@ func setCommands() []command {
 }
 
 func sadd(s *Session) {
-	sh := s.db.Lock(s.args[1])
-	defer sh.Unlock()
+	sh := s.lock(s.args[1])
+	defer s.unlock(sh)
 	e, ok := s.find(sh, s.args[1], store.SetKind)
 	if !ok {
 		return
@@ -26,14 +26,15 @@ func sadd(s *Session) {
 	for _, member := range s.args[2:] {
 		if e.Set.Add(member) {
 			n++
+			sh.Touch(e)
 		}
 	}
 	s.int(n)
 }
 
 func srem(s *Session) {
-	sh := s.db.Lock(s.args[1])
-	defer sh.Unlock()
+	sh := s.lock(s.args[1])
+	defer s.unlock(sh)
 	e, ok := s.find(sh, s.args[1], store.SetKind)
 	if !ok {
 		return
@@ -43,6 +44,7 @@ func srem(s *Session) {
 		for _, member := range s.args[2:] {
 			if e.Set.Remove(member) {
 				n++
+				sh.Touch(e)
 			}
 		}
 		sh.RemoveEmpty(e)
@@ -62,14 +64,14 @@ func spop(s *Session) {
 			return
 		}
 	}
-	sh := s.db.Lock(s.args[1])
-	defer sh.Unlock()
+	sh := s.lock(s.args[1])
+	defer s.unlock(sh)
 	e, ok := s.find(sh, s.args[1], store.SetKind)
 	switch {
 	case !ok:
 		return
 	case e == nil && many:
-		s.array(0)
+		s.setHeader(0)
 		return
 	case e == nil:
 		s.null()
@@ -77,34 +79,35 @@ func spop(s *Session) {
 	}
 	n := int(min(count, int64(e.Set.Len())))
 	if many {
-		s.array(n)
+		s.setHeader(n)
 	}
 	for range n {
 		s.bulk(e.Set.RemoveAt(sh.Random(e.Set.Len())))
+		sh.Touch(e)
 	}
 	sh.RemoveEmpty(e)
 }
 
 func smembers(s *Session) {
-	sh := s.db.Lock(s.args[1])
-	defer sh.Unlock()
+	sh := s.lock(s.args[1])
+	defer s.unlock(sh)
 	e, ok := s.find(sh, s.args[1], store.SetKind)
 	switch {
 	case !ok:
 		return
 	case e == nil:
-		s.array(0)
+		s.setHeader(0)
 		return
 	}
-	s.array(e.Set.Len())
+	s.setHeader(e.Set.Len())
 	for i := range e.Set.Len() {
 		s.bulk(e.Set.At(i))
 	}
 }
 
 func scard(s *Session) {
-	sh := s.db.Lock(s.args[1])
-	defer sh.Unlock()
+	sh := s.lock(s.args[1])
+	defer s.unlock(sh)
 	if e, ok := s.find(sh, s.args[1], store.SetKind); ok && e != nil {
 		s.int(e.Set.Len())
 	} else if ok {

@@ -35,9 +35,9 @@ type setOptions struct {
 }
 
 func get(s *Session) {
-	sh := s.db.Lock(s.args[1])
+	sh := s.lock(s.args[1])
 	s.getFrom(sh)
-	sh.Unlock()
+	s.unlock(sh)
 }
 
 // getFrom replies with the string under args[1]. False: something else lies there, and the reply says so.
@@ -65,8 +65,8 @@ func set(s *Session) {
 			return
 		}
 	}
-	sh := s.db.Lock(s.args[1])
-	defer sh.Unlock()
+	sh := s.lock(s.args[1])
+	defer s.unlock(sh)
 	if o.get && !s.getFrom(sh) {
 		return
 	}
@@ -94,6 +94,7 @@ func put(sh *store.Shard, e *store.Entry, key, value []byte, keepExpiry bool) *s
 		sh.Persist(e)
 	}
 	e.SetString(value)
+	sh.Touch(e)
 	return e
 }
 
@@ -161,8 +162,8 @@ func (s *Session) setExpiry(o *setOptions) (at int64, ok bool) {
 }
 
 func getSet(s *Session) {
-	sh := s.db.Lock(s.args[1])
-	defer sh.Unlock()
+	sh := s.lock(s.args[1])
+	defer s.unlock(sh)
 	if s.getFrom(sh) {
 		put(sh, sh.Find(s.args[1]), s.args[1], s.args[2], false)
 	}
@@ -191,8 +192,8 @@ func decrBy(s *Session) {
 }
 
 func (s *Session) add(delta int64) {
-	sh := s.db.Lock(s.args[1])
-	defer sh.Unlock()
+	sh := s.lock(s.args[1])
+	defer s.unlock(sh)
 	e, ok := s.find(sh, s.args[1], store.String)
 	if !ok {
 		return
@@ -213,6 +214,7 @@ func (s *Session) add(delta int64) {
 		e = sh.Add(s.args[1], store.String)
 	}
 	e.Str = strconv.AppendInt(e.Str[:0], n, 10)
+	sh.Touch(e)
 	resp.AppendInt(s.out, n)
 }
 
@@ -222,8 +224,8 @@ func mset(s *Session) {
 		return
 	}
 	pairs := s.args[1:]
-	locked := s.db.LockKeys(pairs, 2)
-	defer locked.Unlock()
+	locked := s.lockKeys(pairs, 2)
+	defer s.unlockAll(locked)
 	for i := 0; i < len(pairs); i += 2 {
 		sh := locked.Shard(pairs[i])
 		put(sh, sh.Find(pairs[i]), pairs[i], pairs[i+1], false)
@@ -233,8 +235,8 @@ func mset(s *Session) {
 
 func mget(s *Session) {
 	keys := s.args[1:]
-	locked := s.db.LockKeys(keys, 1)
-	defer locked.Unlock()
+	locked := s.lockKeys(keys, 1)
+	defer s.unlockAll(locked)
 	s.array(len(keys))
 	for _, key := range keys {
 		if e := locked.Shard(key).Find(key); e != nil && e.Kind == store.String {
@@ -242,12 +244,15 @@ func mget(s *Session) {
 		} else {
 			s.null()
 		}
+		if s.tooMuch() {
+			return
+		}
 	}
 }
 
 func appendTo(s *Session) {
-	sh := s.db.Lock(s.args[1])
-	defer sh.Unlock()
+	sh := s.lock(s.args[1])
+	defer s.unlock(sh)
 	e, ok := s.find(sh, s.args[1], store.String)
 	if !ok {
 		return
@@ -260,13 +265,14 @@ func appendTo(s *Session) {
 			return
 		}
 		e.Str = append(e.Str, s.args[2]...)
+		sh.Touch(e)
 	}
 	s.int(len(e.Str))
 }
 
 func strlen(s *Session) {
-	sh := s.db.Lock(s.args[1])
-	defer sh.Unlock()
+	sh := s.lock(s.args[1])
+	defer s.unlock(sh)
 	if e, ok := s.find(sh, s.args[1], store.String); ok && e != nil {
 		s.int(len(e.Str))
 	} else if ok {

@@ -42,7 +42,7 @@ func TestCompareNoticesWhatDiffers(t *testing.T) {
 		{"INFO", "$1\r\na\r\n", "$2\r\nbb\r\n", true},
 		{"INFO", "-ERR a\r\n", "-ERR b\r\n", false},
 	} {
-		err := compare([]string{c.command}, []byte(c.theirs), []byte(c.ours))
+		err := compare([]string{c.command}, nil, []byte(c.theirs), []byte(c.ours))
 		assert.Equal(t, c.same, err == nil, "%s %q %q: %v", c.command, c.theirs, c.ours, err)
 	}
 }

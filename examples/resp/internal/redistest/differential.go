@@ -25,6 +25,9 @@ func Differential(t testing.TB, redis, ours Server, seed uint64, requests int) m
 			t.Fatalf("seed %d, after %d requests: %v", seed, d.requests, err)
 		}
 	}
+	if err := d.run([][]string{{"RESET"}}); err != nil {
+		t.Fatalf("seed %d in the end: %v", seed, err)
+	}
 	for _, db := range databases {
 		if err := d.compareAll(db); err != nil {
 			t.Fatalf("seed %d, database %s in the end: %v", seed, db, err)
@@ -38,18 +41,38 @@ type differential struct {
 	redis, ours Server
 	requests    int
 	ran         map[string]int
+	multi       bool       // a transaction is open
+	queued      [][]string // in it
 }
 
 // batch makes at most n requests; one that takes random members is the last.
 func (d *differential) batch(n int) (batch [][]string) {
 	for len(batch) < n {
 		args := d.g.request()
-		batch = append(batch, args)
-		if strings.EqualFold(args[0], "spop") {
-			break
+		switch {
+		case strings.EqualFold(args[0], "multi"):
+			d.multi = true
+		case !strings.EqualFold(args[0], "spop"):
+		case d.multi:
+			continue // its members could not be followed
+		default:
+			return append(batch, args)
 		}
+		batch = append(batch, args)
 	}
 	return batch
+}
+
+// track keeps what is queued, by what both have replied.
+func (d *differential) track(args []string, reply []byte) {
+	switch name := strings.ToLower(args[0]); {
+	case string(reply) == "+QUEUED\r\n":
+		d.queued = append(d.queued, args)
+	case name == "multi" && reply[0] == '+':
+		d.multi, d.queued = true, nil
+	case name == "exec", (name == "discard" || name == "reset") && len(args) == 1:
+		d.multi, d.queued = false, nil
+	}
 }
 
 // run gives a batch to both sides and compares the replies.
@@ -67,9 +90,10 @@ func (d *differential) run(batch [][]string) error {
 		return fmt.Errorf("redis, on %.300q: %w", wire, err)
 	}
 	for i, args := range batch {
-		if err := compare(args, theirs[i], ours[i]); err != nil {
+		if err := compare(args, d.queued, theirs[i], ours[i]); err != nil {
 			return err
 		}
+		d.track(args, theirs[i])
 		d.ran[strings.ToLower(args[0])]++
 		d.requests++
 		if strings.EqualFold(args[0], "spop") {
@@ -91,7 +115,7 @@ func (d *differential) follow(args []string, theirWire, ourWire []byte) error {
 	if err != nil {
 		return err
 	}
-	his, mine := taken(theirs), taken(ours)
+	his, mine := taken(&theirs), taken(&ours)
 	if slices.Equal(mine, his) {
 		return nil
 	}

@@ -18,8 +18,9 @@ type generator struct {
 func newGenerator(seed uint64) *generator { return &generator{Rand: rand.New(rand.NewPCG(seed, 1))} }
 
 // forms are the commands, and what their arguments are: k a key, v a value, m one of few members, i an integer, n a
-// small one, t a time to live, o options of SET, x conditions of EXPIRE, p a pattern, d a database, lower-case words
-// themselves; what is behind … may be repeated.
+// small one, r a version of the protocol, h an option of HELLO, u a user, a a name, w on or off, t a time to live, o
+// options of SET, x conditions of EXPIRE, p a pattern, d a database, lower-case words themselves; what is behind … may
+// be repeated.
 //
 //weir:immutable data
 var forms = []string{
@@ -31,11 +32,17 @@ var forms = []string{
 	"HSET k m v … m v", "HGET k m", "HDEL k m … m", "HGETALL k",
 	"EXPIRE k t", "PEXPIRE k t", "EXPIRE k t x", "PEXPIRE k t x x", "TTL k", "PTTL k", "TYPE k", "KEYS p", "DBSIZE",
 	"INFO", "INFO v", "CONFIG GET c", "CONFIG GET c c", "CONFIG v", "COMMAND COUNT", "COMMAND v", "SELECT d", "v … v",
+	"MULTI", "EXEC", "EXEC", "EXEC", "DISCARD", "WATCH k", "WATCH k … k", "UNWATCH", "RESET",
+	"HELLO", "HELLO 2", "HELLO 3", "HELLO r", "HELLO r h", "HELLO r h h", "AUTH v", "AUTH u v",
+	"CLIENT ID", "CLIENT GETNAME", "CLIENT SETNAME a", "CLIENT INFO", "CLIENT v", "CLIENT NO-EVICT w",
 }
 
 //weir:immutable data
 var (
 	databases  = []string{"0", "1", "15"}
+	versions   = []string{"2", "3", "1", "4", "x", "03", "9223372036854775808", "-3"}
+	users      = []string{"default", "nobody", "", "Default"}
+	names      = []string{"me", "me!~", "", "a b", "\x7f", "line\n"}
 	selections = []string{"0", "0", "0", "1", "15", "16", "-1", "x", "2147483648"}
 	keyNames   = []string{"a", "b", "c", "d", "key:1", "key:2", "key:10", "", "A", "\xff\x00\r\n", "[x]", "*"}
 	members    = []string{"m1", "m2", "m3", "m4", "m5", "m6", "", "\x00", "\r\n", "12"}
@@ -116,6 +123,18 @@ func (g *generator) word(w string) []string {
 		return []string{pick(g, settings)}
 	case "d":
 		return []string{pick(g, selections)}
+	case "r":
+		return []string{pick(g, versions)}
+	case "h":
+		return [][]string{
+			{"AUTH", pick(g, users), "x"}, {"SETNAME", pick(g, names)}, {"AUTH"}, {"setname"}, {"AUTH", "x"}, {"no\r\nsense"},
+		}[g.IntN(6)]
+	case "u":
+		return []string{pick(g, users)}
+	case "a":
+		return []string{pick(g, names)}
+	case "w":
+		return []string{pick(g, []string{"on", "OFF", "x"})}
 	}
 	return []string{w}
 }

@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirnet/weir/handlers/codec"
-	"github.com/weirnet/weir/handlers/codec/resp"
 	"github.com/weirnet/weir/internal/testenv"
 )
 
@@ -88,9 +86,8 @@ type Conn struct {
 	// Split, when set, is asked how long the next piece is that Exchange writes.
 	Split func() int
 
-	in     []byte
-	done   int // bytes of in that are replies already returned
-	parser *resp.ValueParser
+	in   []byte
+	done int // bytes of in that are replies already returned
 }
 
 // Dial connects to a server on a Unix socket.
@@ -99,22 +96,18 @@ func Dial(socket string) (*Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("redistest: %w", err)
 	}
-	return NewConn(c)
+	return NewConn(c), nil
 }
 
 // NewConn takes over c.
-func NewConn(c net.Conn) (*Conn, error) {
-	parser, err := resp.NewValueParser(resp.Config{})
-	return &Conn{Conn: c, parser: parser}, err
-}
+func NewConn(c net.Conn) *Conn { return &Conn{Conn: c} }
 
 // Do sends one request and waits for its reply.
-func (c *Conn) Do(args ...string) (*resp.Value, error) {
+func (c *Conn) Do(args ...string) (Reply, error) {
 	if _, err := c.Write(arrayWire(args)); err != nil {
-		return nil, err
+		return Reply{}, err
 	}
-	v, _, err := c.Reply()
-	return v, err
+	return c.Reply()
 }
 
 // Exchange implements Server. It reads while it writes: the peer may stop reading when nobody reads its replies.
@@ -122,11 +115,11 @@ func (c *Conn) Exchange(wire []byte, requests int) (replies [][]byte, err error)
 	sent := make(chan error, 1)
 	go func() { sent <- c.send(wire) }()
 	for range requests {
-		_, reply, err := c.Reply()
+		r, err := c.Reply()
 		if err != nil {
 			return nil, err
 		}
-		replies = append(replies, bytes.Clone(reply))
+		replies = append(replies, bytes.Clone(r.wire))
 	}
 	return replies, <-sent
 }
@@ -146,17 +139,17 @@ func (c *Conn) send(wire []byte) error {
 	return nil
 }
 
-// Reply waits for the next reply and returns it, and its bytes; both are valid until the next call.
-func (c *Conn) Reply() (v *resp.Value, wire []byte, err error) {
+// Reply waits for the next reply and returns it. It is valid until the next call.
+func (c *Conn) Reply() (Reply, error) {
 	for {
 		rest := c.in[c.done:]
-		v, n, err := c.parser.Decode(rest)
+		r, err := parse(rest)
 		if err == nil {
-			c.done += n
-			return v, rest[:n], nil
+			c.done += len(r.wire)
+			return r, nil
 		}
-		if !errors.Is(err, codec.ErrShort) {
-			return nil, nil, err
+		if !errors.Is(err, errShort) {
+			return Reply{}, err
 		}
 		c.in, c.done = c.in[:copy(c.in, rest)], 0
 		if len(c.in) == cap(c.in) {
@@ -167,7 +160,7 @@ func (c *Conn) Reply() (v *resp.Value, wire []byte, err error) {
 			if err == io.EOF {
 				err = io.ErrUnexpectedEOF
 			}
-			return nil, nil, err
+			return Reply{}, err
 		}
 		c.in = c.in[:len(c.in)+got]
 	}

@@ -7,6 +7,7 @@ type dueHeap []*Entry
 // ExpireAt makes e expire at a time in milliseconds since 1970.
 func (sh *Shard) ExpireAt(e *Entry, at int64) {
 	e.expireAt = at
+	sh.Touch(e)
 	if e.due == 0 {
 		sh.due = append(sh.due, e)
 		e.due = len(sh.due)

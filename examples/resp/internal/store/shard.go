@@ -51,9 +51,10 @@ func (e *Entry) ExpireAt() int64 {
 type Shard struct {
 	store   *Store
 	mu      sync.Mutex
-	entries map[string]*Entry // guarded by mu
-	due     dueHeap           // guarded by mu
-	random  rand.PCG          // guarded by mu
+	entries map[string]*Entry        // guarded by mu
+	due     dueHeap                  // guarded by mu
+	random  rand.PCG                 // guarded by mu
+	watches map[string][]*watchedKey // guarded by mu
 }
 
 // Unlock unlocks a shard that DB.Lock has locked.
@@ -77,6 +78,7 @@ func (sh *Shard) Add(key []byte, kind Kind) *Entry {
 		sh.entries = make(map[string]*Entry)
 	}
 	sh.entries[e.key] = e
+	sh.Touch(e)
 	return e
 }
 
@@ -111,6 +113,7 @@ func (e *Entry) SetString(p []byte) {
 func (sh *Shard) Remove(e *Entry) {
 	sh.Persist(e)
 	delete(sh.entries, e.key)
+	sh.Touch(e)
 }
 
 // RemoveEmpty removes e when nothing is in it: Redis has no empty lists, sets and hashes.

@@ -83,15 +83,33 @@ func (s *Store) DB(i int) *DB {
 // Now is the clock in milliseconds since 1970: the unit in which Redis counts the life of keys.
 func (s *Store) Now() int64 { return s.now().UnixMilli() }
 
-// Flush removes all keys of all databases. Other goroutines see each database as it was or empty.
+// LockAll locks all keys of all databases, for Unlock: what is done before is one step for everybody else.
+func (s *Store) LockAll() {
+	for i := range s.dbs {
+		s.dbs[i].Held().lock()
+	}
+}
+
+// Unlock unlocks what LockAll has locked.
+func (s *Store) Unlock() {
+	for i := range s.dbs {
+		s.dbs[i].Held().Unlock()
+	}
+}
+
+// Flush removes all keys of all databases. The caller holds the locks of all.
 func (s *Store) Flush() {
 	for i := range s.dbs {
-		l := s.dbs[i].LockAll()
 		for j := range s.dbs[i].shards {
 			sh := &s.dbs[i].shards[j]
+			flushed := sh.entries
 			sh.entries, sh.due = nil, nil
+			for key := range sh.watches {
+				if flushed[key] != nil {
+					sh.touch(key)
+				}
+			}
 		}
-		l.Unlock()
 	}
 }
 
@@ -141,10 +159,13 @@ func (db *DB) LockKeys(keys [][]byte, step int) Locked {
 
 // LockAll locks all keys.
 func (db *DB) LockAll() Locked {
-	l := Locked{db: db, set: 1<<shards - 1}
+	l := db.Held()
 	l.lock()
 	return l
 }
+
+// Held is for whoever holds the locks of the whole Store: all keys, and locks nothing.
+func (db *DB) Held() Locked { return Locked{db: db, set: 1<<shards - 1} }
 
 func (db *DB) index(key []byte) uint {
 	return uint(maphash.Bytes(db.store.hash, key) % shards)
