@@ -38,7 +38,7 @@ func TestWhyAConnectionEndedIsLoggedWhenItIsAskedFor(t *testing.T) {
 		{weir.LogClosedOff, 0, 0}, {weir.LogClosedErrors, 0, 1}, {weir.LogClosedAll, 1, 1},
 	} {
 		var book logbook
-		srv := &weir.Server{LogClosed: tc.log, Logger: book.logger(), Init: only(func() any { return critic{} })}
+		srv := &weir.Server{LogClosed: tc.log, Logger: book.Logger(), Init: only(func() any { return critic{} })}
 		addr := startTCP(t, srv)
 		for _, request := range []string{"quit", "nonsense"} {
 			c := connect(t, "tcp", addr)
@@ -49,7 +49,7 @@ func TestWhyAConnectionEndedIsLoggedWhenItIsAskedFor(t *testing.T) {
 		}
 		require.NoError(t, srv.Shutdown(background(t)))
 		var orderly, forACause int
-		for _, line := range book.lines("weir: connection closed") {
+		for _, line := range book.Lines("weir: connection closed") {
 			assert.Regexp(t, `remote=127\.0\.0\.1:\d+ channel=\d+`, line)
 			if strings.Contains(line, `cause="`) {
 				assert.Contains(t, line, "bad request")
@@ -73,7 +73,7 @@ func TestAPeerCannotFillTheLog(t *testing.T) {
 	var book logbook
 	var closed atomic.Int32
 	srv := &weir.Server{
-		Loops: 1, LogClosed: weir.LogClosedErrors, Logger: book.logger(),
+		Loops: 1, LogClosed: weir.LogClosedErrors, Logger: book.Logger(),
 		Init:    only(func() any { return critic{} }),
 		Channel: channel.Config{Closed: func(*channel.Channel) { closed.Add(1) }},
 	}
@@ -92,9 +92,9 @@ func TestAPeerCannotFillTheLog(t *testing.T) {
 	}))
 	require.NoError(t, srv.Shutdown(background(t)))
 	require.EqualValues(t, conns, closed.Load())
-	lines := book.lines("weir: connection")
+	lines := book.Lines("weir: connection")
 	assert.Less(t, len(lines), conns/2) // 100, and 10 for each second that it took
-	told := len(book.lines("weir: connection closed"))
+	told := len(book.Lines("weir: connection closed"))
 	for _, line := range lines {
 		if m := regexp.MustCompile(`omitted=(\d+)`).FindStringSubmatch(line); m != nil {
 			n, err := strconv.Atoi(m[1])

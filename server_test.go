@@ -519,7 +519,7 @@ func TestAPanicClosesOnlyItsChannel(t *testing.T) {
 		const conns, rounds = 100, 20
 		var inactive atomic.Int32
 		var book logbook
-		srv := &weir.Server{Transport: kind, Logger: book.logger(), Init: only(func() any { return panicky{&inactive} })}
+		srv := &weir.Server{Transport: kind, Logger: book.Logger(), Init: only(func() any { return panicky{&inactive} })}
 		addr := startTCP(t, srv)
 		var mu sync.Mutex
 		panicked := 0
@@ -545,7 +545,7 @@ func TestAPanicClosesOnlyItsChannel(t *testing.T) {
 		require.NotZero(t, panicked)
 		eventually(t, func() bool { return int(inactive.Load()) == panicked },
 			"Inactive once for each of %d panics", panicked)
-		assert.Len(t, book.lines("panicky (weir_test.panicky)"), panicked, "the log names the handler")
+		assert.Len(t, book.Lines("panicky (weir_test.panicky)"), panicked, "the log names the handler")
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirnet/weir/handlers/offload"
+	"github.com/weirnet/weir/internal/servertest"
 	"github.com/weirnet/weir/pipeline"
 )
 
@@ -123,11 +124,7 @@ func (s *source) ChannelRead(ctx *pipeline.Context, msg any) error {
 
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(100 * time.Microsecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("never: " + what)
-		}
-	}
+	servertest.Eventually(t, ok, "%s", what)
 }
 
 func numbers(from, to int) (ns []int) {

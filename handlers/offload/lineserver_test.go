@@ -23,16 +23,13 @@ import (
 	"github.com/weirnet/weir/buffer"
 	"github.com/weirnet/weir/handlers/codec"
 	"github.com/weirnet/weir/handlers/offload"
+	"github.com/weirnet/weir/internal/servertest"
 	"github.com/weirnet/weir/internal/testenv"
 	"github.com/weirnet/weir/loop"
 	"github.com/weirnet/weir/pipeline"
 )
 
-func eachTransport(t *testing.T, test func(t *testing.T, kind weir.Kind)) {
-	for _, kind := range []weir.Kind{weir.Epoll, weir.Uring} {
-		t.Run("transport="+string(kind), func(t *testing.T) { test(t, kind) })
-	}
-}
+var eachTransport = servertest.Each
 
 // lineServer is a server of one loop that offloads lines and replies to each with a line. What begins with "ping" is
 // replied to by the loop itself.

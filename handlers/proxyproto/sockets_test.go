@@ -21,12 +21,12 @@ import (
 
 	"github.com/weirnet/weir"
 	"github.com/weirnet/weir/handlers/proxyproto"
+	"github.com/weirnet/weir/internal/servertest"
 	"github.com/weirnet/weir/internal/testenv"
 	"github.com/weirnet/weir/pipeline"
 )
 
-// patience bounds every wait.
-const patience = 30 * time.Second
+const patience = servertest.Patience
 
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 
@@ -47,27 +47,14 @@ func (teller) ChannelRead(ctx *pipeline.Context, msg any) error { return ctx.Wri
 
 // serve returns the address of a server of tellers.
 func serve(t *testing.T, kind weir.Kind) string {
-	logger := slog.New(slog.DiscardHandler)
-	srv := &weir.Server{Transport: kind, Loops: 1, Logger: logger, Init: func(p *pipeline.Pipeline) error {
+	return servertest.Serve(t, kind, func() ([]any, error) {
 		d, err := proxyproto.NewDecoder(proxyproto.DecoderConfig{Trusted: loopback})
-		if err != nil {
-			return err
-		}
-		if err := p.AddLast("proxy", d); err != nil {
-			return err
-		}
-		return p.AddLast("teller", teller{})
-	}}
-	addr, err := srv.Listen("tcp", "127.0.0.1:0")
-	testenv.Require(t, string(kind), err)
-	t.Cleanup(func() { assert.NoError(t, srv.Close()) })
-	return addr.String()
+		return []any{d, teller{}}, err
+	})
 }
 
 func eachTransport(t *testing.T, test func(t *testing.T, address string)) {
-	for _, kind := range []weir.Kind{weir.Epoll, weir.Uring} {
-		t.Run("transport="+string(kind), func(t *testing.T) { test(t, serve(t, kind)) })
-	}
+	servertest.Each(t, func(t *testing.T, kind weir.Kind) { test(t, serve(t, kind)) })
 }
 
 // ask sends the pieces, finishes sending and returns everything that comes back, and the address it asked from.

@@ -69,7 +69,7 @@ var ends = []struct {
 	}},
 	{name: "the server shuts down and the peer reads", end: func(t *testing.T, r *rig, c *net.TCPConn, s *side) {
 		ended := make(chan error, 1)
-		go func() { ended <- r.srv.Shutdown(context.Background()) }()
+		go func() { ended <- r.Server.Shutdown(context.Background()) }()
 		eventually(t, func() bool { return errors.Is(s.ref.TryWrite(nil), pipeline.ErrClosed) }, "it has begun")
 		whole(t, c, greetingBytes)
 		require.NoError(t, c.Close())
@@ -79,11 +79,11 @@ var ends = []struct {
 		name: "the server shuts down and the peer never reads", deadline: 50 * time.Millisecond,
 		cause: weirchannel.ErrCloseTimeout,
 		end: func(t *testing.T, r *rig, _ *net.TCPConn, _ *side) {
-			assert.NoError(t, r.srv.Shutdown(context.Background()))
+			assert.NoError(t, r.Server.Shutdown(context.Background()))
 		},
 	},
 	{name: "the server closes", either: true, end: func(t *testing.T, r *rig, _ *net.TCPConn, _ *side) {
-		assert.NoError(t, r.srv.Close())
+		assert.NoError(t, r.Server.Close())
 	}},
 }
 

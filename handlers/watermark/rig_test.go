@@ -6,46 +6,40 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
-	"runtime"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir"
-	"github.com/weirnet/weir/buffer"
 	weirchannel "github.com/weirnet/weir/channel"
 	"github.com/weirnet/weir/handlers/watermark"
-	"github.com/weirnet/weir/internal/testenv"
-	"github.com/weirnet/weir/loop"
+	"github.com/weirnet/weir/internal/servertest"
 	"github.com/weirnet/weir/pipeline"
 	"github.com/weirnet/weir/transport"
 )
 
-// patience bounds every wait of the tests over sockets.
-const patience = 60 * time.Second
+const patience = servertest.Patience
+
+var (
+	eachTransport = servertest.Each
+	eventually    = servertest.Eventually
+)
 
 // smallBuffers make the kernel hold little of what a peer does not take.
 var smallBuffers = transport.SocketConfig{SendBufferBytes: 8 << 10, ReceiveBufferBytes: 8 << 10}
 
-// rig is a server each of whose channels is held at its level, and the account of these channels.
+// rig is a server each of whose channels is held at its level.
 type rig struct {
-	t       *testing.T
-	kind    weir.Kind
-	srv     *weir.Server
-	address string
-	loops   []*loop.Loop
-	pools   []*buffer.Pool
-	stats   watermark.Stats
-	sides   chan *side // of the channels that became active
-
-	active, inactive, closed, wrong atomic.Int64
+	servertest.Rig
+	t     *testing.T
+	kind  weir.Kind
+	stats watermark.Stats
+	sides chan *side // of the channels that became active
 }
 
 // side is the server's side of one connection.
@@ -54,22 +48,17 @@ type side struct {
 	h   *watermark.Handler
 	ref pipeline.Ref
 
-	most             atomic.Int64 // bytes pending
-	cause            atomic.Value // of the close, error
-	active, inactive int          // loop goroutine only
+	most  atomic.Int64 // bytes pending
+	cause atomic.Value // of the close, error
 }
 
 // first stands at the beginning of the pipeline.
 type first struct{ *side }
 
-// ChannelActive counts, and hands the side to the test.
+// ChannelActive hands the side to the test.
 func (s first) ChannelActive(ctx *pipeline.Context) error {
-	if s.active++; s.active > 1 {
-		s.rig.wrong.Add(1)
-	}
 	s.ref = ctx.Ref()
 	ctx.WatchPending(-1, 0, func(_ *pipeline.Context, n int) error { s.note(n); return nil })
-	s.rig.active.Add(1)
 	s.rig.sides <- s.side
 	ctx.FireActive()
 	return nil
@@ -78,15 +67,11 @@ func (s first) ChannelActive(ctx *pipeline.Context) error {
 // last stands at the end of the pipeline: what comes there has passed all handlers.
 type last struct{ *side }
 
-// ChannelInactive counts.
+// ChannelInactive keeps the cause.
 func (s last) ChannelInactive(ctx *pipeline.Context) error {
-	if s.inactive++; s.inactive > 1 || s.active == 0 {
-		s.rig.wrong.Add(1)
-	}
 	if err := ctx.Cause(); err != nil {
 		s.cause.Store(err)
 	}
-	s.rig.inactive.Add(1)
 	return nil
 }
 
@@ -96,11 +81,7 @@ func (s *side) note(n int) { s.most.Store(max(s.most.Load(), int64(n))) }
 // closeCause waits for the end of the channel and returns why it ended, nil for an orderly end.
 func (s *side) closeCause() error {
 	s.rig.t.Helper()
-	select {
-	case <-s.ref.Closed():
-	case <-time.After(patience):
-		require.FailNow(s.rig.t, "the channel does not close")
-	}
+	servertest.Receive(s.rig.t, s.ref.Closed(), "the end of the channel")
 	err, _ := s.cause.Load().(error)
 	return err
 }
@@ -113,101 +94,32 @@ type setup struct {
 	behind  func(s *side) []any // the handlers behind the watermark Handler
 }
 
-// eachTransport runs test on each transport, forced.
-func eachTransport(t *testing.T, test func(t *testing.T, kind weir.Kind)) {
-	for _, kind := range []weir.Kind{weir.Epoll, weir.Uring} {
-		t.Run("transport="+string(kind), func(t *testing.T) { test(t, kind) })
-	}
-}
-
 // serve starts a server. At the end of the test all its channels must have closed and nothing may be left.
 func serve(t *testing.T, kind weir.Kind, s setup) *rig {
 	t.Helper()
-	balance(t)
+	servertest.Balance(t)
 	r := &rig{t: t, kind: kind, sides: make(chan *side, 1024)}
 	if s.cfg.Stats == nil {
 		s.cfg.Stats = &r.stats
 	}
-	s.channel.Closed = func(*weirchannel.Channel) { r.closed.Add(1) }
-	r.srv = &weir.Server{
-		Transport: kind, Loops: max(1, s.loops), Socket: smallBuffers, Channel: s.channel,
-		Logger: slog.New(slog.DiscardHandler),
-		Init: func(p *pipeline.Pipeline) error {
-			h, err := watermark.New(s.cfg)
-			if err != nil {
-				return err
-			}
-			side := &side{rig: r, h: h}
-			for _, handler := range append([]any{first{side}, h}, s.behind(side)...) {
-				if err := p.AddLast("", handler); err != nil {
-					return err
-				}
-			}
-			return p.AddLast("", last{side})
-		},
-	}
-	addr, err := r.srv.Listen("tcp", "127.0.0.1:0")
-	testenv.Require(t, string(kind), err)
-	r.address = addr.String()
-	t.Cleanup(r.end)
-	for i := range r.srv.Group().Len() {
-		l := r.srv.Group().Loop(i)
-		done := make(chan struct{})
-		require.NoError(t, l.Execute(func() { r.pools = append(r.pools, l.Pool()); close(done) }))
-		<-done
-		r.loops = append(r.loops, l)
-	}
+	srv := &weir.Server{Transport: kind, Loops: max(1, s.loops), Socket: smallBuffers, Channel: s.channel}
+	r.Start(t, "tcp", srv, servertest.Chain(func() ([]any, error) {
+		h, err := watermark.New(s.cfg)
+		side := &side{rig: r, h: h}
+		return append(append([]any{first{side}, h}, s.behind(side)...), last{side}), err
+	}))
 	return r
 }
 
-// balance checks at the end of the test that there are no more goroutines and descriptors than now.
-func balance(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0") // the first use of package net opens descriptors for good
-	require.NoError(t, err)
-	require.NoError(t, l.Close())
-	goroutines, descriptors := runtime.NumGoroutine(), testenv.OpenDescriptors()
-	t.Cleanup(func() {
-		ok := func() bool { return runtime.NumGoroutine() <= goroutines && testenv.OpenDescriptors() <= descriptors }
-		assert.True(t, poll(ok), "left over: goroutines %d, at first %d; descriptors %d, at first %d",
-			runtime.NumGoroutine(), goroutines, testenv.OpenDescriptors(), descriptors)
-	})
-}
-
-func (r *rig) end() {
-	assert.True(r.t, poll(func() bool {
-		return r.inactive.Load() >= r.active.Load() && r.closed.Load() >= r.active.Load()
-	}), "channels stay open: %d active, %d inactive, %d closed", r.active.Load(), r.inactive.Load(), r.closed.Load())
-	assert.NoError(r.t, r.srv.Close())
-	assert.Equal(r.t, r.active.Load(), r.inactive.Load(), "Inactive comes once for each Active")
-	assert.Zero(r.t, r.wrong.Load(), "channels whose Active or Inactive came at a wrong time")
-	for i, p := range r.pools {
-		assert.Zero(r.t, p.Outstanding(), "buffers of loop %d: %v", i, p.Leaks())
-		assert.Zero(r.t, p.OutstandingBytes(), "bytes of loop %d", i)
-	}
-}
-
-// held returns how many bytes the pools have handed out.
-func (r *rig) held() (bytes int) {
-	r.t.Helper()
-	for i, l := range r.loops {
-		done := make(chan struct{})
-		require.NoError(r.t, l.Execute(func() { bytes += r.pools[i].OutstandingBytes(); close(done) }))
-		<-done
-	}
+func (r *rig) held() int {
+	_, bytes := r.Held()
 	return bytes
 }
 
 // connect returns a connection whose reads and writes end within the patience, and the server's side of it.
 func (r *rig) connect() (*net.TCPConn, *side) {
 	r.t.Helper()
-	c := dial(r.t, r.address)
-	select {
-	case s := <-r.sides:
-		return c, s
-	case <-time.After(patience):
-		require.FailNow(r.t, "no channel becomes active")
-		return nil, nil
-	}
+	return dial(r.t, r.Address), servertest.Receive(r.t, r.sides, "a channel that is active")
 }
 
 // dial returns a connection with small buffers.
@@ -225,21 +137,6 @@ func dial(t testing.TB, address string) *net.TCPConn {
 	t.Cleanup(func() { c.Close() })
 	require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
 	return c.(*net.TCPConn)
-}
-
-// poll reports whether ok becomes true within the patience.
-func poll(ok func() bool) bool {
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			return false
-		}
-	}
-	return true
-}
-
-func eventually(t testing.TB, ok func() bool, what string, args ...any) {
-	t.Helper()
-	require.True(t, poll(ok), "does not happen: "+fmt.Sprintf(what, args...))
 }
 
 // tcpInfo returns what the kernel says about a connection (tcp(7), TCP_INFO).

@@ -171,10 +171,10 @@ func TestAListenerThatFailsIsToldAndGoesOn(t *testing.T) {
 		}
 		require.NoError(t, ping(c, "while it fails"))
 		assert.NotZero(t, r.stats().AcceptErrors)
-		assert.Len(t, r.log.lines("accept failed"), 1, "the log has it once")
+		assert.Len(t, r.log.Lines("accept failed"), 1, "the log has it once")
 		addr, err := srv.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
-		r.address = addr.String()
+		r.Address = addr.String()
 		require.NoError(t, ping(r.dial(), "another listener serves"))
 		assert.Less(t, len(failures), 100, "it pauses between the tries")
 	})
@@ -258,13 +258,13 @@ func TestDataThatComesBeforeTheHandlersIsDelivered(t *testing.T) {
 				}
 				release()
 				if late {
-					r.eventually(func() bool { return r.active.Load() == int64(conns) }, "all are active")
+					r.eventually(func() bool { return r.Active.Load() == int64(conns) }, "all are active")
 				}
 				close(gate)
 				r.t.Cleanup(adders.Wait)
 				for i := range conns {
 					if i == conns*2/3 { // the others have not finished
-						r.onLoop(0, func(*loop.Loop) {})
+						r.OnLoop(0, func(*loop.Loop) {})
 						r.closeClients()
 					}
 					want[receive(t, got, "first words")]--

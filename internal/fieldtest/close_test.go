@@ -65,8 +65,8 @@ func TestCloseFromEightGoroutinesClosesOnce(t *testing.T) {
 				require.ErrorIs(t, ref.Close(), pipeline.ErrClosed)
 			}
 		}
-		assert.EqualValues(t, conns, r.inactive.Load())
-		assert.Empty(t, r.log.lines("level=ERROR"))
+		assert.EqualValues(t, conns, r.Inactive.Load())
+		assert.Empty(t, r.log.Lines("level=ERROR"))
 	})
 }
 
@@ -191,7 +191,7 @@ func TestClosingWithManyWritesQueuedIsOneClose(t *testing.T) {
 				receive(t, ref.Closed(), "the end")
 				close(stop)
 				require.NoError(t, receive(t, pinged, "the neighbour"))
-				assert.Empty(t, r.log.lines(""), "nothing is logged")
+				assert.Empty(t, r.log.Lines(""), "nothing is logged")
 				// counted after Closed was told
 				r.eventually(func() bool { return r.stats().Open == 1 }, "only the neighbour is left")
 			})
@@ -232,7 +232,7 @@ func TestQueuedWritesOfAResetPeerAreReleasedAndAnswered(t *testing.T) {
 				})
 			}
 		})
-		bufs, bytes := r.held()
+		bufs, bytes := r.Held()
 		assert.Greater(t, bytes, 5<<20)
 		assert.Greater(t, bufs, writes/4)
 		require.NoError(t, reset(c))
@@ -362,7 +362,7 @@ func TestASendThatFailsClosesAndAnswers(t *testing.T) {
 					}
 				}
 				assert.Empty(t, answers)
-				r.onLoop(0, func(l *loop.Loop) { assert.Zero(t, l.Stats().Panics) })
+				r.OnLoop(0, func(l *loop.Loop) { assert.Zero(t, l.Stats().Panics) })
 			})
 		})
 	}

@@ -297,7 +297,7 @@ func TestFramesThatAreKeptPastTheirChannelStayWhatTheyWere(t *testing.T) {
 			}
 			return nil
 		}))
-		r.eventually(func() bool { return r.closed.Load() == int64(conns) }, "all are closed")
+		r.eventually(func() bool { return r.Closed.Load() == int64(conns) }, "all are closed")
 		assert.Zero(t, wrong.Load(), "frames with bytes of somebody else")
 		assert.NotZero(t, kept.Load())
 	})
@@ -319,9 +319,9 @@ func TestAFrameThatDoesNotComeNeitherSpinsNorTakesItsMemory(t *testing.T) {
 			_, err := r.dial().Write(text[:came+i])
 			require.NoError(t, err)
 		}
-		r.eventually(func() bool { bufs, _ := r.held(); return bufs >= conns }, "all have a part")
+		r.eventually(func() bool { bufs, _ := r.Held(); return bufs >= conns }, "all have a part")
 		r.asleep(200 * time.Millisecond)
-		_, held := r.held()
+		_, held := r.Held()
 		assert.Less(t, held, conns*8*came, "bytes that the beginnings take")
 		for i, c := range r.clients {
 			sent := make(chan error, 1)

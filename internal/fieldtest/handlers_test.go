@@ -56,27 +56,6 @@ func or(hook func(*pipeline.Context) error, ctx *pipeline.Context, fire func(*pi
 // ignore is a hook that keeps the event.
 func ignore(*pipeline.Context) error { return nil }
 
-// echo sends back what it receives and does not read on while the peer does not take it.
-type echo struct{}
-
-func (echo) ChannelRead(ctx *pipeline.Context, msg any) error { return ctx.Write(msg) }
-
-func (echo) ChannelWritabilityChanged(ctx *pipeline.Context) error {
-	if ctx.Writable() {
-		ctx.Resume()
-	} else {
-		ctx.Pause()
-	}
-	return nil
-}
-
-// only returns an Init that adds one handler for each connection.
-func only(handler func() any) func(*pipeline.Pipeline) error {
-	return func(p *pipeline.Pipeline) error { return p.AddLast("", handler()) }
-}
-
-var initEcho = only(func() any { return echo{} })
-
 // grant is a handler that lets so many bytes be read at a time.
 type grant int
 

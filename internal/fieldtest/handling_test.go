@@ -104,7 +104,7 @@ func TestAHandlerThatPanicsNowAndThenHarmsOnlyItsChannel(t *testing.T) {
 			panics += l.Loop.Panics
 		}
 		assert.EqualValues(t, provoked.Load(), panics, "each is counted")
-		lines := r.log.lines("handler panicked")
+		lines := r.log.Lines("handler panicked")
 		assert.Len(t, lines, int(provoked.Load()), "and logged once")
 		assert.Contains(t, lines[0], "faulty", "with the handler's name")
 	})
@@ -118,7 +118,7 @@ func TestATaskThatFailsKeepsNoOtherFromRunning(t *testing.T) {
 		r.dial()
 		refs := r.kept(2)
 		var ran, ranOfOther, ranOfLoop atomic.Int64
-		l := r.srv.Group().Loop(0)
+		l := r.Server.Group().Loop(0)
 		release := r.block(0)
 		for i := range 9 {
 			require.NoError(t, l.Execute(func() {
@@ -204,9 +204,9 @@ func TestDialingInACallbackOfAWriteCompletesOrSaysWhyNot(t *testing.T) {
 		r.execute(ref, func(ctx *pipeline.Context) {
 			_ = ctx.Write("hello")
 			ctx.Flushed(func(error) {
-				_, blocking := dialer.Dial(context.Background(), "tcp", r.address, initEcho)
+				_, blocking := dialer.Dial(context.Background(), "tcp", r.Address, initEcho)
 				said <- answers{blocking, ref.Write(context.Background(), make([]byte, 1<<30))}
-				if err := ctx.Dial("tcp", r.address, func(p *pipeline.Pipeline) error {
+				if err := ctx.Dial("tcp", r.Address, func(p *pipeline.Pipeline) error {
 					return p.AddLast("", &hooks{
 						active: func(ctx *pipeline.Context) error { return ctx.Write("ping to itself") },
 						read: func(ctx *pipeline.Context, b *buffer.Buf) error {
@@ -292,7 +292,7 @@ func TestShutdownDuringRequestsLosesNoResponse(t *testing.T) {
 		defer cancel()
 		down := make(chan error, 1)
 		close(early) // these are answered, and some close themselves, while Shutdown begins
-		go func() { down <- r.srv.Shutdown(ctx) }()
+		go func() { down <- r.Server.Shutdown(ctx) }()
 		r.eventually(func() bool { return stopped.Load() > 0 }, "handlers are told")
 		close(late)
 		require.NoError(t, all(conns, func(i int) error {
@@ -303,7 +303,7 @@ func TestShutdownDuringRequestsLosesNoResponse(t *testing.T) {
 			return clients[i].Close()
 		}))
 		require.NoError(t, receive(t, down, "Shutdown's answer"))
-		require.ErrorIs(t, r.srv.Wait(), weir.ErrServerClosed)
+		require.ErrorIs(t, r.Server.Wait(), weir.ErrServerClosed)
 	})
 }
 
@@ -412,7 +412,7 @@ func TestTimersRunOnTheirLoopInOrderUntilTheChannelEnds(t *testing.T) {
 		})
 		receive(t, refs[1].Closed(), "the end")
 		var left int
-		r.onLoop(0, func(l *loop.Loop) { left = l.Stats().TimersSet })
+		r.OnLoop(0, func(l *loop.Loop) { left = l.Stats().TimersSet })
 		assert.Zero(t, left, "a channel's timers end with it")
 		assert.Zero(t, after.Load())
 	})

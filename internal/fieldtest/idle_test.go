@@ -24,7 +24,7 @@ const handful = 12
 // asleep waits until the loops come to rest and then counts their turns in a window of time.
 func (r *rig) asleep(window time.Duration) {
 	r.t.Helper()
-	loops := uint64(r.srv.Group().Len())
+	loops := uint64(r.Server.Group().Len())
 	last, lastEntered := r.wakeUps()
 	r.eventually(func() bool {
 		time.Sleep(20 * time.Millisecond)
@@ -277,7 +277,7 @@ func TestNothingWakesALoopWhoseConnectionsWait(t *testing.T) {
 							got[i].Load())
 					}
 					r.closeClients()
-					r.eventually(func() bool { return r.closed.Load() == conns }, "all are closed")
+					r.eventually(func() bool { return r.Closed.Load() == conns }, "all are closed")
 					for i := range got {
 						assert.EqualValues(t, state.want, got[i].Load(), "each byte once")
 					}

@@ -135,7 +135,7 @@ func TestAPeerThatNeverReadsIsLetGoAtTheHardLimit(t *testing.T) {
 			if i%50 == 0 {
 				require.NoError(t, ping(neighbour, "still there"))
 			}
-			r.onLoop(0, func(*loop.Loop) { most = max(most, ref.Pending()) })
+			r.OnLoop(0, func(*loop.Loop) { most = max(most, ref.Pending()) })
 		}
 		t.Logf("%d bytes were pending", most)
 		assert.ErrorIs(t, receive(t, cause, "the end"), watermark.ErrOverLimit)
@@ -176,8 +176,8 @@ func TestSilentPeersAreLetGoAndLeaveNoTimer(t *testing.T) {
 			}
 			return r.clients[i].Close()
 		}))
-		r.eventually(func() bool { return r.closed.Load() == int64(conns) }, "all are closed")
-		r.onLoop(0, func(l *loop.Loop) { assert.Zero(t, l.Stats().TimersSet) })
+		r.eventually(func() bool { return r.Closed.Load() == int64(conns) }, "all are closed")
+		r.OnLoop(0, func(l *loop.Loop) { assert.Zero(t, l.Stats().TimersSet) })
 		r.asleep(100 * time.Millisecond)
 	})
 }
@@ -223,7 +223,7 @@ func TestPeersThatAreTurnedAwayLeaveNothing(t *testing.T) {
 			}
 			return nil
 		}))
-		r.eventually(func() bool { return r.closed.Load() == int64(conns) }, "all are closed")
+		r.eventually(func() bool { return r.Closed.Load() == int64(conns) }, "all are closed")
 		r.settled()
 		assert.EqualValues(t, conns, filter.Stats().Rejected)
 		assert.Zero(t, told.Load(), "what the handlers behind were told")
@@ -267,10 +267,10 @@ func TestEachEndIsLoggedOnce(t *testing.T) {
 			}
 			return nil
 		}))
-		r.eventually(func() bool { return r.closed.Load() == int64(conns) }, "all are closed")
-		assert.Len(t, log.lines("msg=active"), conns)
-		assert.Len(t, log.lines("msg=inactive"), conns)
-		assert.LessOrEqual(t, len(log.lines("msg=error")), conns, "an error is said once")
-		assert.Empty(t, log.lines("level=ERROR"))
+		r.eventually(func() bool { return r.Closed.Load() == int64(conns) }, "all are closed")
+		assert.Len(t, log.Lines("msg=active"), conns)
+		assert.Len(t, log.Lines("msg=inactive"), conns)
+		assert.LessOrEqual(t, len(log.Lines("msg=error")), conns, "an error is said once")
+		assert.Empty(t, log.Lines("level=ERROR"))
 	})
 }

@@ -8,7 +8,6 @@ package fieldtest
 import (
 	"flag"
 	"fmt"
-	"net"
 	"os"
 	"runtime"
 	"slices"
@@ -25,7 +24,6 @@ func TestMain(m *testing.M) {
 	if role := os.Getenv(childVariable); role != "" {
 		os.Exit(child(role))
 	}
-	warmUp()
 	code := m.Run()
 	if code == 0 && everythingRan() {
 		if missing := ran.missing(); len(missing) > 0 {
@@ -44,18 +42,6 @@ func everythingRan() bool {
 		}
 	}
 	return true
-}
-
-// warmUp makes Go's runtime open what it keeps for good.
-func warmUp() {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return
-	}
-	defer l.Close()
-	if c, err := net.Dial("tcp", l.Addr().String()); err == nil {
-		c.Close()
-	}
 }
 
 // child is what this binary does as a child process: it returns the exit code.

@@ -133,10 +133,10 @@ func TestConnectionsThatComeAndGoLeaveNoMemory(t *testing.T) {
 				return ctx.WriteBytes([]byte("x"))
 			}}
 		}))
-		addresses := []string{r.address}
+		addresses := []string{r.Address}
 		if l, err := net.Listen("tcp6", "[::1]:0"); err == nil { // IPv6 is there
 			l.Close()
-			six, err := r.srv.Listen("tcp6", "[::1]:0")
+			six, err := r.Server.Listen("tcp6", "[::1]:0")
 			require.NoError(t, err)
 			addresses = append(addresses, six.String())
 		}
@@ -164,7 +164,7 @@ func TestConnectionsThatComeAndGoLeaveNoMemory(t *testing.T) {
 		t.Logf("%d connections: the heap grew by %d bytes", conns, grown)
 		assert.Less(t, grown, 1<<20+conns*32,
 			"a connection leaves nothing; half of what the smallest address takes is allowed")
-		r.onLoop(0, func(l *loop.Loop) { assert.Less(t, l.Stats().Registered, 10) })
+		r.OnLoop(0, func(l *loop.Loop) { assert.Less(t, l.Stats().Registered, 10) })
 	})
 }
 
@@ -209,7 +209,7 @@ func TestLargeMessagesAtAHighRateKeepTheMemoryFlat(t *testing.T) {
 		}))
 		r.settled()
 		free := 0
-		r.onLoop(0, func(l *loop.Loop) { free = l.Pool().FreeBytes() })
+		r.OnLoop(0, func(l *loop.Loop) { free = l.Pool().FreeBytes() })
 		t.Logf("free in the pool %d KiB, the process grew by %d KiB", free>>10, (residentBytes(t)-before)>>10)
 		assert.LessOrEqual(t, free, 32<<20, "the pool keeps what it is allowed to")
 		assert.Less(t, residentBytes(t)-before, 128<<20)
@@ -322,7 +322,7 @@ func TestBuffersThatAreKeptPastTheEndStayWhatTheyWere(t *testing.T) {
 			}
 			return nil
 		}))
-		r.eventually(func() bool { return r.closed.Load() == int64(conns) }, "all are closed")
+		r.eventually(func() bool { return r.Closed.Load() == int64(conns) }, "all are closed")
 		assert.Zero(t, wrong.Load(), "buffers with bytes of somebody else")
 		assert.NotZero(t, kept.Load())
 	})

@@ -148,7 +148,7 @@ func TestWorksWhosePeersHaveGoneLeaveNothing(t *testing.T) {
 			}
 			return nil
 		}))
-		r.eventually(func() bool { return r.closed.Load() == int64(conns) }, "all are closed")
+		r.eventually(func() bool { return r.Closed.Load() == int64(conns) }, "all are closed")
 		r.settled()
 		assert.NotZero(t, late.Load(), "works that found their channel closed")
 		assert.NotZero(t, w.gone.Load())
@@ -177,7 +177,7 @@ func TestShutdownWithAPoolLosesNoAnswer(t *testing.T) {
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 			defer cancel()
-			down <- r.srv.Shutdown(ctx)
+			down <- r.Server.Shutdown(ctx)
 		}()
 		r.eventually(func() bool { // the listener goes when Shutdown has begun
 			c, err := r.tryDial()

@@ -217,9 +217,9 @@ func TestAfterItsEndEveryMethodAnswersFromAnyGoroutine(t *testing.T) {
 // onContext runs fn on the loop of a Context, also when its channel is closed.
 func (r *rig) onContext(ctx *pipeline.Context, fn func()) {
 	r.t.Helper()
-	for i, p := range r.pools {
+	for i, p := range r.Pools {
 		if p == ctx.Pool() {
-			r.onLoop(i, func(*loop.Loop) { fn() })
+			r.OnLoop(i, func(*loop.Loop) { fn() })
 			return
 		}
 	}
@@ -399,7 +399,7 @@ func TestWritersThatAreRefusedNeverEndTheChannel(t *testing.T) {
 			return nil
 		}))
 		assert.NotZero(t, refused.Load())
-		_, held := r.held()
+		_, held := r.Held()
 		t.Logf("taken %v, refused %d, most pending %d, held %d", counts, refused.Load(), most.Load(), held)
 		assert.LessOrEqual(t, ref.Pending(), limit+64<<10)
 		require.NoError(t, ref.Close())

@@ -201,7 +201,7 @@ func TestAResetInAnyStateEndsTheChannelOnce(t *testing.T) {
 					require.NoError(t, ping(neighbour, fmt.Sprint("after ", i)))
 				}
 				r.settled()
-				assert.Empty(t, r.log.lines("level=ERROR"))
+				assert.Empty(t, r.log.Lines("level=ERROR"))
 			})
 		})
 	}
@@ -289,7 +289,7 @@ func TestAResetWhileConnectingFailsTheDial(t *testing.T) {
 		sa, err := syscall.Getsockname(fd)
 		require.NoError(t, err)
 		address := fmt.Sprintf("127.0.0.1:%d", sa.(*syscall.SockaddrInet4).Port)
-		dialer := &weir.Dialer{Server: r.srv}
+		dialer := &weir.Dialer{Server: r.Server}
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		for range 50 {

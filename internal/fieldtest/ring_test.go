@@ -15,9 +15,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirnet/weir"
 	"github.com/weirnet/weir/buffer"
 	"github.com/weirnet/weir/channel"
-	"github.com/weirnet/weir/internal/testenv"
+	"github.com/weirnet/weir/internal/servertest"
 	"github.com/weirnet/weir/loop"
 	"github.com/weirnet/weir/pipeline"
 	"github.com/weirnet/weir/transport"
@@ -35,8 +36,8 @@ type ringRig struct {
 }
 
 func newRingRig(t *testing.T, cfg uring.Config, init func(*pipeline.Pipeline) error) *ringRig {
-	testenv.Require(t, "uring", transports[1].probe())
-	watchBalance(t)
+	servertest.Need(t, weir.Uring)
+	servertest.Balance(t)
 	r := &ringRig{t: t}
 	var pool *buffer.Pool
 	var err error

@@ -66,7 +66,7 @@ func TestAPeerThatNeverReadsBoundsWhatIsHeldForIt(t *testing.T) {
 		require.NotZero(t, refused)
 		assert.LessOrEqual(t, ref.Pending(), limit+64<<10, "the limit, and the room of the block that is open")
 		assert.False(t, ref.Writable())
-		_, bytes := r.held()
+		_, bytes := r.Held()
 		assert.LessOrEqual(t, bytes, limit+128<<10, "bytes that the pool has handed out")
 		assert.Less(t, residentBytes(t)-before, 64<<20, "growth of the process")
 		assert.False(t, told.Load())
@@ -141,7 +141,7 @@ func TestStalledPeersDoNotHoldTheirNeighbourUp(t *testing.T) {
 			return halted
 		}, "all peers stall")
 		assert.Less(t, requests.Load(), int64(peers*each), "they were held up")
-		_, bytes := r.held()
+		_, bytes := r.Held()
 		grown := residentBytes(t) - before
 		t.Logf("%d peers, %d KiB requested each; per peer: %d bytes of pool, %d of RSS", peers,
 			int(requests.Load())/peers>>10, bytes/peers, grown/peers)
@@ -152,7 +152,7 @@ func TestStalledPeersDoNotHoldTheirNeighbourUp(t *testing.T) {
 			_ = reset(c)
 		}
 		writers.Wait()
-		r.eventually(func() bool { return r.closed.Load() == int64(peers) }, "the stalled channels close")
+		r.eventually(func() bool { return r.Closed.Load() == int64(peers) }, "the stalled channels close")
 		r.settled()
 		require.NoError(t, ping(neighbour, "and after their end"))
 	})
@@ -256,7 +256,7 @@ func TestAProxyPassesThePressureOfSlowSinksOn(t *testing.T) {
 			return halted
 		}, "the sources feel it")
 		assert.Less(t, written.Load(), int64(conns)*int64(each)*3/4, "the sources were held up")
-		_, held := r.held()
+		_, held := r.Held()
 		t.Logf("held up after %d KiB for each source, with %d KiB of pool each", written.Load()>>10/int64(conns),
 			held>>10/conns)
 		assert.Less(t, held, conns*(256<<10), "the proxy holds at most 256 KiB for each")
@@ -331,7 +331,7 @@ func TestRandomWritersAndDrainersNeverStall(t *testing.T) {
 		clients := make([]net.Conn, conns)
 		for i := range clients {
 			clients[i] = r.dial()
-			r.eventually(func() bool { return r.active.Load() == int64(i+1) }, "it is active")
+			r.eventually(func() bool { return r.Active.Load() == int64(i+1) }, "it is active")
 		}
 		require.NoError(t, all(conns, func(i int) error {
 			rnd := rand.New(rand.NewPCG(uint64(i), 8))
