@@ -78,8 +78,10 @@ func natsMain() int {
 	if err != nil {
 		return 2
 	}
-	s, err := natsserver.NewServer(&natsserver.Options{Host: "127.0.0.1", Port: port, JetStream: true,
-		StoreDir: os.Args[2]})
+	s, err := natsserver.NewServer(&natsserver.Options{
+		Host: "127.0.0.1", Port: port, JetStream: true,
+		StoreDir: os.Args[2],
+	})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -134,8 +136,10 @@ func start(t *testing.T, as string, args ...string) *process {
 func startIngest(t *testing.T, args ...string) *process {
 	t.Helper()
 	dir := t.TempDir()
-	all := []string{"-sink", dir, "-syslog", "127.0.0.1:0", "-graphite", "127.0.0.1:0", "-statsd", "127.0.0.1:0",
-		"-json", "127.0.0.1:0"}
+	all := []string{
+		"-sink", dir, "-syslog", "127.0.0.1:0", "-graphite", "127.0.0.1:0", "-statsd", "127.0.0.1:0",
+		"-json", "127.0.0.1:0",
+	}
 	p := start(t, "ingest", append(all, args...)...)
 	p.dir = dir
 	for line := p.line(); !strings.HasPrefix(line, "into "); line = p.line() {

@@ -25,8 +25,10 @@ type lag struct {
 }
 
 func newLag() *lag {
-	return &lag{done: make(chan struct{}), all: hdrhistogram.New(1, lagAtMost, 3),
-		piece: hdrhistogram.New(1, lagAtMost, 3)}
+	return &lag{
+		done: make(chan struct{}), all: hdrhistogram.New(1, lagAtMost, 3),
+		piece: hdrhistogram.New(1, lagAtMost, 3),
+	}
 }
 
 // run asks each loop again and again until stop. group returns nil until the loops have been started.

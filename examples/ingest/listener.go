@@ -51,8 +51,8 @@ type counters struct {
 // byAddress are listeners by where they listen.
 type byAddress map[netip.AddrPort]*listener
 
-// find returns the listener that has accepted a connection with that local address: the one of the address, or one of all
-// addresses.
+// find returns the listener that has accepted a connection with that local address: the one of the address, or one of
+// all addresses.
 func (b byAddress) find(local net.Addr) *listener {
 	at := addrPort(local)
 	candidates := []netip.Addr{at.Addr(), netip.IPv6Unspecified()} // that one takes connections of both families

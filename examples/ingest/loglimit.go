@@ -13,8 +13,8 @@ const (
 	logKinds = 1000 // that are remembered
 )
 
-// logLimit is a slog.Handler that passes on so many lines with one message in a time: a client that does something wrong
-// a thousand times a second must not fill the disk. The next line that is passed on says how many were left out.
+// logLimit is a slog.Handler that passes on so many lines with one message in a time: a client that does something
+// wrong a thousand times a second must not fill the disk. The next line that is passed on says how many were left out.
 type logLimit struct {
 	slog.Handler
 	state *logState

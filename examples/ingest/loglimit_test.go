@@ -17,7 +17,8 @@ func TestALogHasSoManyLinesOfAKind(t *testing.T) {
 	logger := limitLog(slog.New(slog.NewTextHandler(&out, nil)))
 	began := time.Unix(1000, 0)
 	say := func(logger *slog.Logger, at time.Duration, message string) {
-		require.NoError(t, logger.Handler().Handle(context.Background(), slog.NewRecord(began.Add(at), slog.LevelWarn, message, 0)))
+		require.NoError(t, logger.Handler().Handle(context.Background(),
+			slog.NewRecord(began.Add(at), slog.LevelWarn, message, 0)))
 	}
 	for range logLines + 5 {
 		say(logger, 0, "one")

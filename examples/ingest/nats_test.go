@@ -78,8 +78,8 @@ func TestNATSMayComeLater(t *testing.T) {
 	assert.Equal(t, 100, readStream(t, url).Count(0))
 }
 
-// A record that the server will never take stops nobody: it is set aside, counted and said. The others of its message are
-// delivered.
+// A record that the server will never take stops nobody: it is set aside, counted and said. The others of its message
+// are delivered.
 func TestNATSRejectsWhatIsTooLong(t *testing.T) {
 	const around = 100
 	for _, policy := range []string{"set aside", "drop"} {
@@ -153,8 +153,14 @@ func TestNATSDividesWhatIsTooLongForTheStream(t *testing.T) {
 // What cannot work with NATS is refused at the start, what can pass is said then.
 func TestNATSIsLookedAtAtTheStart(t *testing.T) {
 	for _, args := range [][]string{
-		{"-nats-subject", "a b"}, {"-nats-subject", "a.*"}, {"-nats-subject", "a.>"}, {"-nats-subject", "a..b"},
-		{"-nats-subject", ".a"}, {"-nats-stream", "a.b"}, {"-nats-stream", "a b"}, {"-nats-stream", "a*"},
+		{"-nats-subject", "a b"},
+		{"-nats-subject", "a.*"},
+		{"-nats-subject", "a.>"},
+		{"-nats-subject", "a..b"},
+		{"-nats-subject", ".a"},
+		{"-nats-stream", "a.b"},
+		{"-nats-stream", "a b"},
+		{"-nats-stream", "a*"},
 	} {
 		cfg, err := parseConfig(append([]string{"-sink", "nats://127.0.0.1:1"}, args...), io.Discard)
 		require.NoError(t, err)

@@ -33,26 +33,53 @@ func TestFramesThatOthersLost(t *testing.T) {
 		says             string // last, behind delivered and dropped
 		stored           []string
 	}{
-		{"report-02 rsyslog#1165, counted", "syslog", fromHex(t, "3633203c363e5365702031302030303a30303a303020626f78206c6f676765723a206869"+
-			"210a09617420636f6d2e6578616d706c652e4128412e6a6176613a31290a"), 1, 0, "", []string{`"message":"hi!\n\tat com.example.A(A.java:1)\n"`}},
-		{"report-03 rsyslog#1165, lines", "syslog", many + head + "hi!\n\tat A(A.java:1)\n" + many, 1002, 1, ", 1 malformed",
-			[]string{`"message":"hi!"`, `"raw":"\tat A(A.java:1)"`}},
-		{"report-04 fluentd#1270", "syslog", "<13>Sep  6 15:05:54 h app: last without LF", 1, 0, "", []string{`"message":"last without LF"`}},
-		{"report-05 fluentd#2982", "syslog", "35 " + head + "hi!\n" + "35 " + head + "hi!\n", 2, 0, "", []string{`"message":"hi!\n"`}},
-		{"report-05 a count that is too large", "syslog", strings.Repeat("35 "+head+"hi!", 3), 2, 1, ", 1 malformed",
-			[]string{`"message":"hi!3"`, `"raw":"<6>Se"`}},
-		{"lines, then counted", "syslog", head + "a\n12 b\n35 " + head + "hi!\n", 3, 1, ", 1 malformed",
-			[]string{`"message":"a"`, `"raw":"12 b"`, `"message":"hi!\n"`}},
-		{"report-15 carbon#58", "graphite", "m 151 1708082558.254\na 1 -1\na\t1\t1708082558\na b c 1\na 9% 1\n", 5, 2, ", 2 malformed",
-			[]string{`"time":1708082558.254`, `"time":-1`, `"raw":"a b c 1"`, `"raw":"a 9% 1"`}},
-		{"report-13 carbon-c-relay#311", "graphite", "a.b;h=x;h=y 1 2\n", 1, 1, ", 1 malformed", []string{`"raw":"a.b;h=x;h=y 1 2"`}},
+		{
+			"report-02 rsyslog#1165, counted", "syslog",
+			fromHex(t, "3633203c363e5365702031302030303a30303a303020626f78206c6f676765723a206869"+
+				"210a09617420636f6d2e6578616d706c652e4128412e6a6176613a31290a"), 1, 0, "",
+			[]string{`"message":"hi!\n\tat com.example.A(A.java:1)\n"`},
+		},
+		{
+			"report-03 rsyslog#1165, lines", "syslog", many + head + "hi!\n\tat A(A.java:1)\n" + many, 1002, 1,
+			", 1 malformed",
+			[]string{`"message":"hi!"`, `"raw":"\tat A(A.java:1)"`},
+		},
+		{
+			"report-04 fluentd#1270", "syslog", "<13>Sep  6 15:05:54 h app: last without LF", 1, 0, "",
+			[]string{`"message":"last without LF"`},
+		},
+		{
+			"report-05 fluentd#2982", "syslog", "35 " + head + "hi!\n" + "35 " + head + "hi!\n", 2, 0, "",
+			[]string{`"message":"hi!\n"`},
+		},
+		{
+			"report-05 a count that is too large", "syslog", strings.Repeat("35 "+head+"hi!", 3), 2, 1, ", 1 malformed",
+			[]string{`"message":"hi!3"`, `"raw":"<6>Se"`},
+		},
+		{
+			"lines, then counted", "syslog", head + "a\n12 b\n35 " + head + "hi!\n", 3, 1, ", 1 malformed",
+			[]string{`"message":"a"`, `"raw":"12 b"`, `"message":"hi!\n"`},
+		},
+		{
+			"report-15 carbon#58", "graphite", "m 151 1708082558.254\na 1 -1\na\t1\t1708082558\na b c 1\na 9% 1\n", 5, 2,
+			", 2 malformed",
+			[]string{`"time":1708082558.254`, `"time":-1`, `"raw":"a b c 1"`, `"raw":"a 9% 1"`},
+		},
+		{
+			"report-13 carbon-c-relay#311", "graphite", "a.b;h=x;h=y 1 2\n", 1, 1, ", 1 malformed",
+			[]string{`"raw":"a.b;h=x;h=y 1 2"`},
+		},
 	} {
 		t.Run(c.id, func(t *testing.T) {
 			p := startIngest(t)
 			send(t, p.at[c.protocol], []byte(c.in))
-			r := p.until("all have come", func(r report) bool { return r.Delivered >= uint64(c.delivered) && r.Open == 0 })
+			r := p.until("all have come", func(r report) bool {
+				return r.Delivered >= uint64(c.delivered) &&
+					r.Open == 0
+			})
 			assert.EqualValues(t, c.malformed, r.Malformed)
-			assert.Equal(t, fmt.Sprintf("delivered %d of %d, dropped 0, lost 0%s", c.delivered, c.delivered, c.says), p.stop())
+			assert.Equal(t, fmt.Sprintf("delivered %d of %d, dropped 0, lost 0%s", c.delivered, c.delivered, c.says),
+				p.stop())
 			all := string(bytes.Join(p.stored(), []byte("\n")))
 			for _, text := range c.stored {
 				assert.Contains(t, all, text)
@@ -83,7 +110,10 @@ func TestAStreamThatCannotBeUnderstoodIsClosed(t *testing.T) {
 func TestHangupReopensFiles(t *testing.T) {
 	const frames, hangups = 20_000, 3
 	p := startIngest(t, "-sink-rate", "4MB", "-store", "16KiB")
-	wait := run(t.Context(), []*load.Client{{Address: p.at["syslog"], Format: load.SyslogLine, Number: 3, Frames: frames}})
+	wait := run(t.Context(), []*load.Client{{
+		Address: p.at["syslog"], Format: load.SyslogLine, Number: 3,
+		Frames: frames,
+	}})
 	for i := range hangups {
 		require.NoError(t, p.cmd.Process.Signal(syscall.SIGHUP))
 		p.until("a new file is begun", func(report) bool {
@@ -121,7 +151,8 @@ func TestAfterAKillTheNextOneGoesOn(t *testing.T) {
 	require.NoError(t, last.Close())
 	next := startIngest(t, "-sink", p.dir)
 	next.dir = p.dir
-	require.NoError(t, run(t.Context(), []*load.Client{{Address: next.at["syslog"], Format: load.SyslogLine, Number: 2, Frames: 100}})())
+	require.NoError(t, run(t.Context(),
+		[]*load.Client{{Address: next.at["syslog"], Format: load.SyslogLine, Number: 2, Frames: 100}})())
 	next.until("all have come", func(r report) bool { return r.Delivered == 100 })
 	next.stop()
 	assert.Equal(t, 100, next.tally(nil).Count(2)) // fails at a torn line
@@ -130,7 +161,8 @@ func TestAfterAKillTheNextOneGoesOn(t *testing.T) {
 
 func newServerIn(t *testing.T, dir string) (*server, error) {
 	t.Helper()
-	cfg, err := parseConfig([]string{"-sink", dir, "-syslog", "127.0.0.1:0", "-graphite=", "-statsd=", "-json="}, io.Discard)
+	cfg, err := parseConfig([]string{"-sink", dir, "-syslog", "127.0.0.1:0", "-graphite=", "-statsd=", "-json="},
+		io.Discard)
 	require.NoError(t, err)
 	return newServer(cfg, quietLogger())
 }

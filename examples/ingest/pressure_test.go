@@ -274,8 +274,10 @@ func TestLostFramesAreAnError(t *testing.T) {
 
 // A listener that ends by itself is no reason to stay when there is no other.
 func TestAServerWithoutListenersEnds(t *testing.T) {
-	cfg, err := parseConfig([]string{"-sink", t.TempDir(), "-syslog", "127.0.0.1:0", "-graphite=", "-statsd",
-		"127.0.0.1:0", "-json="}, nil)
+	cfg, err := parseConfig([]string{
+		"-sink", t.TempDir(), "-syslog", "127.0.0.1:0", "-graphite=", "-statsd",
+		"127.0.0.1:0", "-json=",
+	}, nil)
 	require.NoError(t, err)
 	cfg.transport = "none"
 	s, err := newServer(cfg, quietLogger())

@@ -21,7 +21,10 @@ func protocols() []protocol {
 			name: "syslog", about: "syslog over TCP (RFC 6587: counted, or lines; RFC 5424 and 3164)", address: "127.0.0.1:5514",
 			decoder: decode.NewSyslog(nil, nil),
 			framer: func(maxBytes int) (*codec.Framer, error) {
-				return codec.NewOctetCounting(codec.OctetCountingConfig{MaxBytes: maxBytes, FinalLine: true, Resync: true})
+				return codec.NewOctetCounting(codec.OctetCountingConfig{
+					MaxBytes: maxBytes, FinalLine: true,
+					Resync: true,
+				})
 			},
 		},
 		{
@@ -37,8 +40,10 @@ func protocols() []protocol {
 			decoder: decode.JSON{},
 			framer: func(maxBytes int) (*codec.Framer, error) {
 				const width = 4
-				return codec.NewLengthField(codec.LengthFieldConfig{Width: width, Strip: width,
-					MaxBytes: maxBytes + width})
+				return codec.NewLengthField(codec.LengthFieldConfig{
+					Width: width, Strip: width,
+					MaxBytes: maxBytes + width,
+				})
 			},
 		},
 	}

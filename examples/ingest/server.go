@@ -113,10 +113,12 @@ func (s *server) newListener(p protocol, logger *slog.Logger) *listener {
 	cfg := s.cfg
 	lossy := slices.Contains(cfg.lossyNames(), p.name)
 	return &listener{
-		protocol: p, lossy: lossy, unescaped: !cfg.escape, maxFrameBytes: int(cfg.frame), batchBytes: int(cfg.batch), maxInFlight: cfg.inFlight,
+		protocol: p, lossy: lossy, unescaped: !cfg.escape, maxFrameBytes: int(cfg.frame),
+		batchBytes: int(cfg.batch), maxInFlight: cfg.inFlight,
 		drainLimit: cfg.drain / 2,
 		watermark: watermark.Config{
-			BudgetBytes: int(cfg.grant), RateBytesPerSecond: int64(cfg.rate), Shared: []*watermark.Shared{s.level}, KeepReading: lossy,
+			BudgetBytes: int(cfg.grant), RateBytesPerSecond: int64(cfg.rate),
+			Shared: []*watermark.Shared{s.level}, KeepReading: lossy,
 			Stats: &watermark.Stats{},
 		},
 		level: s.level, queue: s.queue, pool: s.pool, batches: &batches{}, logger: logger,

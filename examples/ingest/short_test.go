@@ -20,8 +20,10 @@ func TestManyClientsWithShortLinesLoseNothing(t *testing.T) {
 	for _, c := range []struct {
 		transport             string
 		clients, frames, high int
-	}{{"epoll", 300, 400, 128 << 10}, {"uring", 300, 400, 128 << 10}, {"epoll", 8, 10_000, 1 << 20}, {"uring", 8,
-		10_000, 1 << 20}} {
+	}{{"epoll", 300, 400, 128 << 10}, {"uring", 300, 400, 128 << 10}, {"epoll", 8, 10_000, 1 << 20}, {
+		"uring", 8,
+		10_000, 1 << 20,
+	}} {
 		t.Run(fmt.Sprintf("transport=%s/clients=%d", c.transport, c.clients), func(t *testing.T) {
 			clients, frames := c.clients, c.frames
 			// the frame with which each finds that it is full

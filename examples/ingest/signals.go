@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// signals are what the process is told. SIGHUP never ends it. The first SIGINT or SIGTERM ends it when all is delivered,
-// the second when it has said what is not; the third has its default effect.
+// signals are what the process is told. SIGHUP never ends it. The first SIGINT or SIGTERM ends it when all is
+// delivered, the second when it has said what is not; the third has its default effect.
 type signals struct {
 	first, second context.Context
 	hangup        <-chan os.Signal

@@ -95,7 +95,10 @@ func (s *server) newRejected(logger *slog.Logger) (sink.Store, error) {
 				return nil, err
 			}
 			logger.Warn("rejected records are set aside", "directory", dir)
-			return sink.NewFile(sink.FileConfig{Dir: dir, MaxBytes: int64(s.cfg.fileSize), Keep: s.cfg.fileKeep, Logger: logger})
+			return sink.NewFile(sink.FileConfig{
+				Dir: dir, MaxBytes: int64(s.cfg.fileSize), Keep: s.cfg.fileKeep,
+				Logger: logger,
+			})
 		}}, nil
 	default:
 		return s.newFile(filepath.Clean(dir), logger)

@@ -32,18 +32,27 @@ func TestFramesBecomeLines(t *testing.T) {
 		want    string
 	}{
 		{Graphite{}, "a.b 1.5 1700000000", `"format":"graphite","path":"a.b","value":1.5,"time":1700000000`},
-		{Graphite{}, "  a.b\t-2e3  1700000000.5\r",
-			`"format":"graphite","path":"a.b","value":-2000,"time":1700000000.5`},
-		{Graphite{}, "a;dc=x;host= 1 -1",
-			`"format":"graphite","path":"a","tags":{"dc":"x","host":""},"value":1,"time":-1`},
+		{
+			Graphite{},
+			"  a.b\t-2e3  1700000000.5\r",
+			`"format":"graphite","path":"a.b","value":-2000,"time":1700000000.5`,
+		},
+		{
+			Graphite{},
+			"a;dc=x;host= 1 -1",
+			`"format":"graphite","path":"a","tags":{"dc":"x","host":""},"value":1,"time":-1`,
+		},
 		{Graphite{}, "a 1e20 0", `"format":"graphite","path":"a","value":100000000000000000000,"time":0`},
 		{Graphite{}, "a 1e21 1e-6", `"format":"graphite","path":"a","value":1e+21,"time":0.000001`},
 		{Graphite{}, "a 1e308 9e-7", `"format":"graphite","path":"a","value":1e+308,"time":9e-07`},
 		{Graphite{}, "a nan 1", `"format":"graphite","path":"a","value":"NaN","time":1`},
 		{Graphite{}, "a inf 1", `"format":"graphite","path":"a","value":"+Inf","time":1`},
 		{Statsd{}, "hits:1|c", `"format":"statsd","name":"hits","type":"c","value":1`},
-		{Statsd{}, "hits:1|c|@0.1|#a:b,c",
-			`"format":"statsd","name":"hits","type":"c","value":1,"rate":0.1,"tags":["a:b","c"]`},
+		{
+			Statsd{},
+			"hits:1|c|@0.1|#a:b,c",
+			`"format":"statsd","name":"hits","type":"c","value":1,"rate":0.1,"tags":["a:b","c"]`,
+		},
 		{Statsd{}, "t:320|ms\r", `"format":"statsd","name":"t","type":"ms","value":320`},
 		{Statsd{}, "g:-3|g", `"format":"statsd","name":"g","type":"g","value":-3,"delta":true`},
 		{Statsd{}, "g:3|g", `"format":"statsd","name":"g","type":"g","value":3`},
@@ -134,10 +143,14 @@ func TestALineHasNoMoreThanItsFrameAndTheOverhead(t *testing.T) {
 		decoder Decoder
 		frames  []string
 	}{
-		{Graphite{}, []string{"", "a 1 1", "a 9e20 9e20", "a;b= -9e20 -9e20", "a 0x1p-19 -0x1p-19", "a nan inf", long,
-			long + ";x=" + long + " 9e20 9e20", "a " + number + " 1"}},
-		{Statsd{}, []string{"", "a", "a:1|c", "a:+9e20|g|@0x1p-19|#", "a:-9e20|g|@1e-6|#a|b", "a:|s", long,
-			long + ":" + number + "|ms|#" + long, "a:" + long + "|s|@1|" + long}},
+		{Graphite{}, []string{
+			"", "a 1 1", "a 9e20 9e20", "a;b= -9e20 -9e20", "a 0x1p-19 -0x1p-19", "a nan inf", long,
+			long + ";x=" + long + " 9e20 9e20", "a " + number + " 1",
+		}},
+		{Statsd{}, []string{
+			"", "a", "a:1|c", "a:+9e20|g|@0x1p-19|#", "a:-9e20|g|@1e-6|#a|b", "a:|s", long,
+			long + ":" + number + "|ms|#" + long, "a:" + long + "|s|@1|" + long,
+		}},
 		{JSON{}, []string{"", "1", "{1", "falsx", "{\"\x00", "{\"a\":\"\\x", `"` + long + `"`, long}},
 		{syslog, []string{
 			"", "<", "<1>1 - - - - - -", `<14>1 2003-10-11T22:14:15Z h a p i [a b="c"] m`, "<14>1 2003-10-11T22:14:15Z h a p i [a  b", "<14>1 2003-10-11T22:14:15Z",

@@ -13,7 +13,8 @@ type JSON struct{}
 
 // Append appends what frame says.
 func (JSON) Append(dst, frame []byte) ([]byte, error) {
-	out, err := jsontext.AppendFormat(append(dst, `"format":"json","body":`...), frame, jsontext.PreserveRawStrings(true))
+	out, err := jsontext.AppendFormat(append(dst, `"format":"json","body":`...), frame,
+		jsontext.PreserveRawStrings(true))
 	var syntax *jsontext.SyntacticError
 	if errors.As(err, &syntax) { // as a whole it repeats names
 		return dst, malformed("JSON: %.*s, at byte %d", reasonBytes, syntax.Err, syntax.ByteOffset)

@@ -26,29 +26,51 @@ func TestWhatOthersLostIsKept(t *testing.T) {
 		want    string // part of the line
 	}{
 		{"report-01 go-syslog#37", newSyslog(), "<6>Sep  1 00:00:00 box logger: hi!\x00tail", true, legacy + `"message":"hi!\u0000tail"`},
-		{"report-01 colours", newSyslog(), "<6>Sep  1 00:00:00 box logger: \x1b[31mred\x1b[0m", true,
-			legacy + `"message":"\u001b[31mred\u001b[0m"`},
+		{
+			"report-01 colours", newSyslog(), "<6>Sep  1 00:00:00 box logger: \x1b[31mred\x1b[0m", true,
+			legacy + `"message":"\u001b[31mred\u001b[0m"`,
+		},
 		{"report-01 DEL", newSyslog(), "<6>Sep  1 00:00:00 box logger: a\x7fb", true, legacy + `"message":"a\u007fb"`},
-		{"report-02 rsyslog#1165", newSyslog(), "<6>Sep  1 00:00:00 box logger: hi!\n\tat com.example.A(A.java:1)\n", true,
-			legacy + `"message":"hi!\n\tat com.example.A(A.java:1)\n"`},
-		{"report-06 stanza#218", newSyslog(), "<167>2020-11-25T19:01:51.316Z esxi-0 Rhttpproxy: verbose [Originator@6876] x", true,
-			`"time":"2020-11-25T19:01:51.316Z","host":"esxi-0","app":"Rhttpproxy","message":"verbose [Originator@6876] x"`},
-		{"report-07 wazuh#185", newSyslog(), "<164>Sep 14 2018 09:33:47 FW-1 : %ASA-4-106023: Deny", true,
-			`"time":"2018-09-14T09:33:47Z","host":"FW-1","message":": %ASA-4-106023: Deny"`},
-		{"report-07 syslog-ng#4593", newSyslog(), "<164>Aug 08 16:58:18 DEVICE1 : %FTD-4-106023: t", true,
-			`"time":"2026-08-08T16:58:18Z","host":"DEVICE1","message":": %FTD-4-106023: t"`},
-		{"report-08 vector#20886", newSyslog(), `<185>date=2024-07-19 time=11:05:36 devname="FG1"`, false,
-			`"raw":"<185>date=2024-07-19 time=11:05:36 devname=\"FG1\""`},
-		{"report-08 splunk#1669", newSyslog(), "<14>Switch 0200c0ffee01_USW-1.8.6: NETDEV: Setup", false,
-			`"raw":"<14>Switch 0200c0ffee01_USW-1.8.6: NETDEV: Setup"`},
-		{"report-09 vrl#68", newSyslog(), `<165>1 2003-10-11T22:14:15.003Z h a 1 ID [origin ip="192.0.2.1" ip="192.0.2.129"] m`, true,
-			`"message":"m","data":{"origin":{"ip":["192.0.2.1","192.0.2.129"]}}`},
+		{
+			"report-02 rsyslog#1165", newSyslog(), "<6>Sep  1 00:00:00 box logger: hi!\n\tat com.example.A(A.java:1)\n", true,
+			legacy + `"message":"hi!\n\tat com.example.A(A.java:1)\n"`,
+		},
+		{
+			"report-06 stanza#218", newSyslog(), "<167>2020-11-25T19:01:51.316Z esxi-0 Rhttpproxy: verbose [Originator@6876] x", true,
+			`"time":"2020-11-25T19:01:51.316Z","host":"esxi-0","app":"Rhttpproxy","message":"verbose [Originator@6876] x"`,
+		},
+		{
+			"report-07 wazuh#185", newSyslog(), "<164>Sep 14 2018 09:33:47 FW-1 : %ASA-4-106023: Deny", true,
+			`"time":"2018-09-14T09:33:47Z","host":"FW-1","message":": %ASA-4-106023: Deny"`,
+		},
+		{
+			"report-07 syslog-ng#4593", newSyslog(), "<164>Aug 08 16:58:18 DEVICE1 : %FTD-4-106023: t", true,
+			`"time":"2026-08-08T16:58:18Z","host":"DEVICE1","message":": %FTD-4-106023: t"`,
+		},
+		{
+			"report-08 vector#20886", newSyslog(), `<185>date=2024-07-19 time=11:05:36 devname="FG1"`, false,
+			`"raw":"<185>date=2024-07-19 time=11:05:36 devname=\"FG1\""`,
+		},
+		{
+			"report-08 splunk#1669", newSyslog(), "<14>Switch 0200c0ffee01_USW-1.8.6: NETDEV: Setup", false,
+			`"raw":"<14>Switch 0200c0ffee01_USW-1.8.6: NETDEV: Setup"`,
+		},
+		{
+			"report-09 vrl#68", newSyslog(), `<165>1 2003-10-11T22:14:15.003Z h a 1 ID [origin ip="192.0.2.1" ip="192.0.2.129"] m`, true,
+			`"message":"m","data":{"origin":{"ip":["192.0.2.1","192.0.2.129"]}}`,
+		},
 		{"report-10 rsyslog#4765", newSyslog(), "<13>Dec 31 23:59:59 h app: x", true, `"time":"2025-12-31T23:59:59Z"`},
 		{"report-11 go-syslog#21", newSyslog(), "<165>1 2003-10-11T22:14:15.003Z h a 1 ID - caf\xe9", false, `"bytes":"`},
-		{"report-12 rsyslog#284", newSyslog(), "<165>1 2003-10-11T22:14:15.003Z h a 1 ID - \ufeff{\"a\":1}", true,
-			`"message":"` + "\ufeff" + `{\"a\":1}"`},
-		{"report-13 carbon-c-relay#311", Graphite{}, "a.b;h=x;h=y 1 2", false,
-			`"error":"decode: malformed graphite: a tag twice","raw":"a.b;h=x;h=y 1 2"`},
+		{
+			"report-12 rsyslog#284", newSyslog(), "<165>1 2003-10-11T22:14:15.003Z h a 1 ID - \ufeff{\"a\":1}", true,
+			`"message":"` + "\ufeff" + `{\"a\":1}"`,
+		},
+		{
+			"report-13 carbon-c-relay#311",
+			Graphite{},
+			"a.b;h=x;h=y 1 2", false,
+			`"error":"decode: malformed graphite: a tag twice","raw":"a.b;h=x;h=y 1 2"`,
+		},
 		{"report-14 telegraf#354", Statsd{}, "k:581632|ms:593920|ms", false, `"raw":"k:581632|ms:593920|ms"`},
 		{"report-14 statsd_exporter#558", Statsd{}, "m:21:43.2:1657|d|#all", false, `"raw":"m:21:43.2:1657|d|#all"`},
 		{"report-15 carbon#58", Graphite{}, "m 151 1708082558.254", true, `"path":"m","value":151,"time":1708082558.254`},
@@ -56,12 +78,18 @@ func TestWhatOthersLostIsKept(t *testing.T) {
 		{"report-15 blank", Graphite{}, "a b c 1", false, `"raw":"a b c 1"`},
 		{"report-15 unit", Graphite{}, "a 9% 1", false, `"raw":"a 9% 1"`},
 		{"report-15 now", Graphite{}, "a 1 -1", true, `"value":1,"time":-1`},
-		{"Cisco: a counter", newSyslog(), "<189>643: Jan  8 19:46:03.295: %LINEPROTO-5-UPDOWN: Line protocol", true,
-			`"time":"2026-01-08T19:46:03.295Z","prefix":"643:","app":"%LINEPROTO-5-UPDOWN","message":"Line protocol"`},
-		{"Cisco: a counter and a sequence", newSyslog(), "<189>105: 000104: *Mar 12 07:12:10: %SYS-5-CONFIG_I: Configured", true,
-			`"time":"2026-03-12T07:12:10Z","prefix":"105: 000104: *","app":"%SYS-5-CONFIG_I","message":"Configured"`},
-		{"Cisco: a host", newSyslog(), "<189>269614: hostname1: Apr 11 10:02:08: %LINEPROTO-5-UPDOWN: L", true,
-			`"time":"2026-04-11T10:02:08Z","prefix":"269614: hostname1:","app":"%LINEPROTO-5-UPDOWN","message":"L"`},
+		{
+			"Cisco: a counter", newSyslog(), "<189>643: Jan  8 19:46:03.295: %LINEPROTO-5-UPDOWN: Line protocol", true,
+			`"time":"2026-01-08T19:46:03.295Z","prefix":"643:","app":"%LINEPROTO-5-UPDOWN","message":"Line protocol"`,
+		},
+		{
+			"Cisco: a counter and a sequence", newSyslog(), "<189>105: 000104: *Mar 12 07:12:10: %SYS-5-CONFIG_I: Configured", true,
+			`"time":"2026-03-12T07:12:10Z","prefix":"105: 000104: *","app":"%SYS-5-CONFIG_I","message":"Configured"`,
+		},
+		{
+			"Cisco: a host", newSyslog(), "<189>269614: hostname1: Apr 11 10:02:08: %LINEPROTO-5-UPDOWN: L", true,
+			`"time":"2026-04-11T10:02:08Z","prefix":"269614: hostname1:","app":"%LINEPROTO-5-UPDOWN","message":"L"`,
+		},
 		{"Cisco: no counter", newSyslog(), "<189>: Apr 11 10:02:08: %SYS-5-X: L", true, `"prefix":":","app":"%SYS-5-X","message":"L"`},
 		{"a fraction of a second", newSyslog(), "<34>Oct  1 22:14:15.123 host su: m", true, `"time":"2026-10-01T22:14:15.123Z","host":"host"`},
 		{"not a tag", newSyslog(), "<13>Sep  1 00:00:00 box app[1][2]: x", true, `"host":"box","message":"app[1][2]: x"`},
@@ -118,8 +146,10 @@ func FuzzSyslogKeepsTheText(f *testing.F) {
 	} {
 		f.Add(seed)
 	}
-	heads := []string{"<13>", "<13>Sep  1 00:00:00", "<13>Sep  1 00:00:00 box ", "<13>Sep  1 00:00:00 box app[7]: ", "<13>2026-01-02T03:04:05+01:00 ", "<13>12: ",
-		"<165>1 - - - - - - "}
+	heads := []string{
+		"<13>", "<13>Sep  1 00:00:00", "<13>Sep  1 00:00:00 box ", "<13>Sep  1 00:00:00 box app[7]: ", "<13>2026-01-02T03:04:05+01:00 ", "<13>12: ",
+		"<165>1 - - - - - - ",
+	}
 	lead := regexp.MustCompile(`(?i)^<\d+> *([0-9T:.Z+-]{20,}|[A-Z][a-z]{2} *\d+( +\d{4})? +[\d:.,]+?) *$`)
 	f.Fuzz(func(t *testing.T, text string) {
 		if !utf8.ValidString(text) {

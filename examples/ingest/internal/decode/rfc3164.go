@@ -16,9 +16,9 @@ const (
 )
 
 // appendLegacy appends what a message of RFC 3164 says. The RFC describes what was seen, not a grammar, so this accepts
-// what is seen today: times with a year, with fractions of a second or of RFC 3339, Cisco's counters before the time and
-// its colon behind it. Only time and priority have to be there. What does not look like a host or a tag is text, so that
-// the text is always the end of the frame as it came, whatever bytes it has.
+// what is seen today: times with a year, with fractions of a second or of RFC 3339, Cisco's counters before the time
+// and its colon behind it. Only time and priority have to be there. What does not look like a host or a tag is text, so
+// that the text is always the end of the frame as it came, whatever bytes it has.
 func (s *Syslog) appendLegacy(dst, frame []byte) ([]byte, error) {
 	priority, rest, ok := cutPriority(frame)
 	if !ok {
@@ -61,8 +61,8 @@ func cutPriority(frame []byte) (priority int, rest []byte, ok bool) {
 	return priority, rest, err == nil && priority <= maxPriority
 }
 
-// cutPrefixedTime cuts a time off, and what Cisco's devices put before it: "643: ", "105: 000104: ", "17: host: ", and a
-// star or a dot where the clock is not to be trusted.
+// cutPrefixedTime cuts a time off, and what Cisco's devices put before it: "643: ", "105: 000104: ", "17: host: ", and
+// a star or a dot where the clock is not to be trusted.
 func (s *Syslog) cutPrefixedTime(p []byte) (prefix []byte, at time.Time, rest []byte, ok bool) {
 	p = bytes.TrimLeft(p, " ")
 	rest = p

@@ -102,8 +102,8 @@ func appendMember(dst []byte, name string, value *string) []byte {
 	return AppendString(append(dst, name...), *value)
 }
 
-// appendStructured appends the structured data of a frame that the library has accepted. The library returns maps, which
-// have the last of the parameters with one name, and RFC 5424 allows several (6.3.3): those become a list.
+// appendStructured appends the structured data of a frame that the library has accepted. The library returns maps,
+// which have the last of the parameters with one name, and RFC 5424 allows several (6.3.3): those become a list.
 func appendStructured(dst, frame []byte) []byte {
 	const fields = 6 // before it, none of which has a space
 	for range fields {

@@ -45,10 +45,10 @@ type FileConfig struct {
 	Logger *slog.Logger
 }
 
-// File is a Store of rolling files of JSON lines, numbered in the order in which they were made. It is the only one that
-// writes to its folder. It is not made of a rolling logger such as lumberjack, since those have neither fsync nor a way
-// back from a write that the disk took in part: a File takes back what it has of such a batch, so that no line is torn
-// and none is there twice.
+// File is a Store of rolling files of JSON lines, numbered in the order in which they were made. It is the only one
+// that writes to its folder. It is not made of a rolling logger such as lumberjack, since those have neither fsync nor
+// a way back from a write that the disk took in part: a File takes back what it has of such a batch, so that no line is
+// torn and none is there twice.
 type File struct {
 	cfg      FileConfig
 	lock     *flock.Flock
@@ -68,8 +68,8 @@ type File struct {
 
 var _ Store = (*File)(nil)
 
-// NewFile makes the directory, locks it, repairs what a process that died has left and opens a file. Errors wrap ErrConfig
-// or ErrLocked or are the system's.
+// NewFile makes the directory, locks it, repairs what a process that died has left and opens a file. Errors wrap
+// ErrConfig or ErrLocked or are the system's.
 func NewFile(cfg FileConfig) (*File, error) {
 	cfg.Sync, cfg.MaxBytes = cmp.Or(cfg.Sync, SyncInterval), cmp.Or(cfg.MaxBytes, 64<<20)
 	if cfg.Logger == nil {
@@ -165,8 +165,8 @@ func (f *File) Close() (err error) {
 	return err
 }
 
-// gone looks once a second, or with SyncAlways each time, whether the file still has its name. Who removes a file, or the
-// directory, would otherwise get what follows in one that nobody sees.
+// gone looks once a second, or with SyncAlways each time, whether the file still has its name. Who removes a file, or
+// the directory, would otherwise get what follows in one that nobody sees.
 func (f *File) gone() bool {
 	if f.cfg.Sync != SyncAlways && time.Since(f.looked) < syncEvery {
 		return false
@@ -184,8 +184,8 @@ func (f *File) gone() bool {
 	return !os.SameFile(named, open)
 }
 
-// takeBack removes the last n bytes of the file, which it has of lines that failed. They are counted from its end: it may
-// have been cut meanwhile. Where that fails, too, the next try is in a new file.
+// takeBack removes the last n bytes of the file, which it has of lines that failed. They are counted from its end: it
+// may have been cut meanwhile. Where that fails, too, the next try is in a new file.
 func (f *File) takeBack(n int, err error) error {
 	info, undo := f.file.Stat()
 	if undo == nil && n > 0 {
@@ -197,8 +197,8 @@ func (f *File) takeBack(n int, err error) error {
 	return err
 }
 
-// finish closes the file for good. A failed fsync says nothing about what is on the disk, and the next one would say yes
-// (fsync(2), NOTES): it is an error once, and what follows is in a new file.
+// finish closes the file for good. A failed fsync says nothing about what is on the disk, and the next one would say
+// yes (fsync(2), NOTES): it is an error once, and what follows is in a new file.
 func (f *File) finish() error {
 	var err error
 	if f.dirty && f.cfg.Sync != SyncNever {

@@ -73,8 +73,8 @@ func lockFolder(dir string) (*flock.Flock, error) {
 	return lock, nil
 }
 
-// repair cuts a torn last line off a file, which a process leaves that dies while it writes, and sets it aside in a file
-// of its own. It returns how many bytes that were.
+// repair cuts a torn last line off a file, which a process leaves that dies while it writes, and sets it aside in a
+// file of its own. It returns how many bytes that were.
 func repair(name string) (torn int64, err error) {
 	file, err := os.OpenFile(name, os.O_RDWR, 0)
 	if err != nil {

@@ -185,7 +185,8 @@ func TestReopenBeginsANewFile(t *testing.T) {
 	assert.Equal(t, []string{"a\n", "b\nc\n"}, readFiles(t, f.cfg.Dir))
 }
 
-// failToFlush stores lines while fsync fails once, in a process of its own that is traced. Faults are counted by thread.
+// failToFlush stores lines while fsync fails once, in a process of its own that is traced. Faults are counted by
+// thread.
 func failToFlush(name, dir string) error {
 	runtime.LockOSThread()
 	f, err := NewFile(FileConfig{Dir: dir, Sync: Sync(name), MaxBytes: 6})
@@ -221,7 +222,8 @@ func TestAFailedFlushIsFollowedByANewFile(t *testing.T) {
 		t.Run(string(c.sync), func(t *testing.T) {
 			dir := t.TempDir()
 			inject := fmt.Sprintf("inject=fsync:error=EIO:when=%d", c.when)
-			cmd := exec.Command(strace, "-f", "-e", "trace=fsync", "-e", inject, "-o", filepath.Join(t.TempDir(), "trace"),
+			cmd := exec.Command(strace, "-f", "-e", "trace=fsync", "-e", inject, "-o",
+				filepath.Join(t.TempDir(), "trace"),
 				os.Args[0], dir)
 			cmd.Env = append(os.Environ(), faultRole+"="+string(c.sync))
 			out, err := cmd.CombinedOutput()

@@ -30,10 +30,11 @@ type NATSConfig struct {
 	AckTimeout time.Duration
 }
 
-// NATS is a Store that publishes to NATS JetStream. What the server has acknowledged is in the stream's files; what it has
-// not is published again, under the same message ID, so that the stream drops what it has already (within its window for
-// duplicates, two minutes by default). A message that is too large for the server or for the stream is divided; a line that
-// is too large alone is rejected. All other errors can pass: a stream that is full refuses what somebody may make room for.
+// NATS is a Store that publishes to NATS JetStream. What the server has acknowledged is in the stream's files; what it
+// has not is published again, under the same message ID, so that the stream drops what it has already (within its
+// window for duplicates, two minutes by default). A message that is too large for the server or for the stream is
+// divided; a line that is too large alone is rejected. All other errors can pass: a stream that is full refuses what
+// somebody may make room for.
 type NATS struct {
 	cfg   NATSConfig
 	conn  *nats.Conn
@@ -70,9 +71,11 @@ func NewNATS(cfg NATSConfig) (*NATS, error) {
 	case cfg.MessageBytes < 0 || cfg.AckTimeout < 0:
 		return nil, fmt.Errorf("%w: MessageBytes %d, AckTimeout %v", ErrConfig, cfg.MessageBytes, cfg.AckTimeout)
 	case !isSubject(cfg.Subject):
-		return nil, fmt.Errorf("%w: NATS subject %q: want tokens between dots, without spaces, * and >", ErrConfig, cfg.Subject)
+		return nil, fmt.Errorf("%w: NATS subject %q: want tokens between dots, without spaces, * and >", ErrConfig,
+			cfg.Subject)
 	case !isSubject(cfg.Stream) || strings.ContainsAny(cfg.Stream, `./\`):
-		return nil, fmt.Errorf(`%w: NATS stream %q: want a name without spaces, dots, *, >, / and \`, ErrConfig, cfg.Stream)
+		return nil, fmt.Errorf(`%w: NATS stream %q: want a name without spaces, dots, *, >, / and \`, ErrConfig,
+			cfg.Stream)
 	}
 	if err := CheckURL(cfg.URL); err != nil {
 		return nil, err
@@ -176,14 +179,16 @@ func (n *NATS) limit() int {
 	return max(most-headerBytes, 1)
 }
 
-// publish sends what is left of the batch once and waits for what becomes of it. It returns the first error that can pass.
+// publish sends what is left of the batch once and waits for what becomes of it. It returns the first error that can
+// pass.
 func (n *NATS) publish(ctx context.Context) (first error) {
 	sent := 0
 	for i := range n.messages {
 		m := &n.messages[i]
 		id := n.run + "-" + strconv.FormatUint(n.batch, 10) + "-" + strconv.Itoa(m.offset)
 		// No retries by the client: they would outlive this call, and the memory of the lines.
-		m.future, m.err = n.js.PublishAsync(n.cfg.Subject, m.lines, jetstream.WithMsgID(id), jetstream.WithRetryAttempts(0))
+		m.future, m.err = n.js.PublishAsync(n.cfg.Subject, m.lines, jetstream.WithMsgID(id),
+			jetstream.WithRetryAttempts(0))
 		sent++
 		if m.err != nil && !isTooLarge(m.err) {
 			break
@@ -244,7 +249,8 @@ func divide(to []message, lines []byte, offset, most int) []message {
 // isSubject reports whether text is a subject that can be published to.
 func isSubject(text string) bool {
 	for token := range strings.SplitSeq(text, ".") {
-		if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r == 0x7f || r == '*' || r == '>' }) {
+		if token == "" || strings.ContainsFunc(token,
+			func(r rune) bool { return r <= ' ' || r == 0x7f || r == '*' || r == '>' }) {
 			return false
 		}
 	}

@@ -34,8 +34,8 @@ type Batch struct {
 // A Store keeps batches. It belongs to the goroutine of its Queue.
 type Store interface {
 	// Store returns nil when b is kept, as durably as the store's settings say. A *RejectedError says that b is done
-	// with, and that some of its lines are not kept and never will be. After any other error, which must be one that can
-	// pass, it is called again with the same batch. It borrows b until return.
+	// with, and that some of its lines are not kept and never will be. After any other error, which must be one that
+	// can pass, it is called again with the same batch. It borrows b until return.
 	Store(ctx context.Context, b *Batch) error
 	Close() error
 }
@@ -226,7 +226,8 @@ func (q *Queue) setAside(ctx context.Context, b *Batch, rejected *RejectedError)
 	if q.cfg.Rejected == nil {
 		policy = "dropped"
 	}
-	q.cfg.Logger.Error("sink rejects records for good", "records", rejected.Records, "error", rejected.Err, "they are", policy)
+	q.cfg.Logger.Error("sink rejects records for good", "records", rejected.Records, "error", rejected.Err, "they are",
+		policy)
 	if q.cfg.Rejected == nil {
 		return true
 	}

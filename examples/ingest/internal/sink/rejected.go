@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// RejectedError says which lines of a batch a Store will never take, however often it is asked: those that are too large
-// for it. It has kept the others.
+// RejectedError says which lines of a batch a Store will never take, however often it is asked: those that are too
+// large for it. It has kept the others.
 type RejectedError struct {
 	Lines   []byte
 	Records int

@@ -28,7 +28,8 @@ func TestWhatIsRejectedStopsNothing(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, q.Put([]byte("a\npoison 1\nb\npoison 2\n"), 4))
 		if policy == "set aside" {
-			require.Eventually(t, func() bool { _, calls := aside.seen(); return calls > 2 }, patience, time.Millisecond)
+			require.Eventually(t, func() bool { _, calls := aside.seen(); return calls > 2 }, patience,
+				time.Millisecond)
 			_, calls := store.seen()
 			assert.Equal(t, 1, calls, "the others are not stored twice")
 			aside.set(nil)

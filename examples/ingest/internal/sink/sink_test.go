@@ -160,8 +160,12 @@ func TestSettingsThatCannotWorkAreRefused(t *testing.T) {
 		_, err := NewQueue(&memory{}, cfg)
 		assert.ErrorIs(t, err, ErrConfig, "%+v", cfg)
 	}
-	for _, cfg := range []FileConfig{{}, {Dir: t.TempDir(), Keep: -1}, {Dir: t.TempDir(), MaxBytes: -1},
-		{Dir: t.TempDir(), Sync: "x"}} {
+	for _, cfg := range []FileConfig{
+		{},
+		{Dir: t.TempDir(), Keep: -1},
+		{Dir: t.TempDir(), MaxBytes: -1},
+		{Dir: t.TempDir(), Sync: "x"},
+	} {
 		_, err := NewFile(cfg)
 		assert.ErrorIs(t, err, ErrConfig, "%+v", cfg)
 	}
