@@ -109,7 +109,7 @@ func parseConfig(args []string, output io.Writer) (*config, error) {
 	flags.IntVar(&cfg.workers, "workers", 0, "decoders that run at a time; 0: one per processor")
 	flags.Var(&cfg.receiveBuffer, "rcvbuf", "`bytes` of a socket's receive buffer; 0: the kernel decides")
 	flags.DurationVar(&cfg.pausedClose, "gone", time.Hour, "how long data of a client that has gone waits for the sink")
-	flags.DurationVar(&cfg.drain, "drain", 10*time.Second, "how long to deliver what is there after an interrupt")
+	flags.DurationVar(&cfg.drain, "drain", 10*time.Second, "how long to deliver what is there after SIGINT or SIGTERM")
 	flags.Var(&cfg.memory, "memory", "`bytes` at which the garbage collector works harder; 0: no limit")
 
 	flags.StringVar(&cfg.sink, "sink", "",
@@ -119,9 +119,9 @@ func parseConfig(args []string, output io.Writer) (*config, error) {
 	flags.Var(&cfg.sinkRate, "sink-rate", "`bytes` a second that the sink takes, to see what happens; 0: no limit")
 	flags.Var(&cfg.store, "store", "`bytes` that are stored at a time")
 	flags.Var(&cfg.fileSize, "file-size", "`bytes` at which a new file is begun")
-	flags.IntVar(&cfg.fileKeep, "file-keep", 0, "files to keep; 0: all")
+	flags.IntVar(&cfg.fileKeep, "file-keep", 0, "`files` to keep, of those that the server has made; 0: all")
 	flags.StringVar(&cfg.sync, "sync", string(sink.SyncInterval),
-		"when files are flushed to the disk: always, interval (1 s) or never")
+		"when files are flushed to the disk: always, interval (a second after the last time, with a batch) or never")
 	flags.StringVar(&cfg.stream, "nats-stream", "INGEST", "JetStream stream")
 	flags.StringVar(&cfg.subject, "nats-subject", "ingest.lines", "subject of messages")
 	flags.Var(&cfg.message, "nats-message", "`bytes` of lines in a message; 1: one line each")

@@ -154,7 +154,8 @@ func TestALineHasNoMoreThanItsFrameAndTheOverhead(t *testing.T) {
 		{JSON{}, []string{"", "1", "{1", "falsx", "{\"\x00", "{\"a\":\"\\x", `"` + long + `"`, long}},
 		{syslog, []string{
 			"", "<", "<1>1 - - - - - -", `<14>1 2003-10-11T22:14:15Z h a p i [a b="c"] m`, "<14>1 2003-10-11T22:14:15Z h a p i [a  b", "<14>1 2003-10-11T22:14:15Z",
-			"<34>Oct  1 22:14:15 h a[7]: m", "<34>Oct  1 22:14:15 h m", "<14>1 - h a p i - " + long, "<34>Oct  1 22:14:15 h a: " + long, "<13>1 " + long,
+			"<34>Oct  1 22:14:15 h a[7]: m", "<34>0:Oct 1 22:14:15 h a[7]: m", "<34>*Oct 1 22:14:15,1 h a[7]: m",
+			"<34>2026-01-02T03:04:05.123456789+01:30 h a[7]: m", "<34>Oct  1 22:14:15 h m", "<14>1 - h a p i - " + long, "<34>Oct  1 22:14:15 h a: " + long, "<13>1 " + long,
 		}},
 	} {
 		for _, frame := range c.frames {

@@ -23,7 +23,8 @@ type Sync string
 const (
 	// SyncAlways flushes each batch before it counts as delivered: it survives a power failure.
 	SyncAlways Sync = "always"
-	// SyncInterval flushes at most once a second. Delivered is what the kernel has: it survives the end of the process.
+	// SyncInterval flushes with a batch when the last time is a second ago, and at the end. Delivered is what the kernel
+	// has: it survives the end of the process.
 	SyncInterval Sync = "interval"
 	// SyncNever leaves it to the kernel.
 	SyncNever Sync = "never"
@@ -35,7 +36,7 @@ const syncEvery = time.Second
 type FileConfig struct {
 	// Dir is where the files are; it is made when it is not there.
 	Dir string
-	// MaxBytes is the size at which a new file is begun; a batch is never divided. Zero means 64 MiB.
+	// MaxBytes is the size at which a new file is begun; a batch is not divided for it. Zero means 64 MiB.
 	MaxBytes int64
 	// Keep is how many files to keep, of those that a File has made; older ones are removed. Zero means all.
 	Keep int

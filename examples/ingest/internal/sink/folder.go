@@ -16,7 +16,7 @@ import (
 )
 
 // ErrLocked is returned for a folder into which another File writes.
-var ErrLocked = errors.New("sink: another process writes to the folder")
+var ErrLocked = errors.New("sink: the folder has another writer")
 
 const (
 	lockName   = "ingest.lock"

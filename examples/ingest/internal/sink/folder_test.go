@@ -109,6 +109,16 @@ func TestAWriteThatFailsInAFileThatWasCutLeavesWholeLines(t *testing.T) {
 	assert.Equal(t, want, strings.Join(readFiles(t, dir), ""))
 }
 
+// What logrotate's copytruncate does: the copy has what came before, the file what comes then.
+func TestAFileThatIsCopiedAndCutGoesOn(t *testing.T) {
+	dir := t.TempDir()
+	f := newFile(t, FileConfig{Dir: dir, MaxBytes: 6, Sync: SyncAlways})
+	require.NoError(t, storeLines(f, "a\nb\n"))
+	require.NoError(t, os.Truncate(f.file.Name(), 0))
+	require.NoError(t, storeLines(f, "c\nd\n"))
+	assert.Equal(t, []string{"c\nd\n"}, readFiles(t, dir), "no hole, and what was cut does not count")
+}
+
 func TestATornLineIsSetAside(t *testing.T) {
 	long := strings.Repeat("x", 10_000)
 	for content, want := range map[string][2]string{

@@ -199,6 +199,9 @@ func (n *NATS) publish(ctx context.Context) (first error) {
 		switch err := m.await(ctx); {
 		case err == nil:
 		case !isTooLarge(err):
+			if errors.Is(err, context.DeadlineExceeded) {
+				err = errors.Join(err, n.conn.LastError()) // a missing permission is said there only
+			}
 			first = cmp.Or(first, fmt.Errorf("sink: NATS: not acknowledged: %w", err))
 			left = append(left, m)
 		case bytes.IndexByte(m.lines, '\n') == len(m.lines)-1: // alone
