@@ -120,7 +120,7 @@ func TestAClientThatNeverReadsIsDisconnected(t *testing.T) {
 	require.True(t, ch.Paused())
 	for range 3 { // slow, but it reads
 		ch.Advance(stallTimeout - time.Second)
-		ch.Drain(20 << 10)
+		require.Positive(t, ch.Drain(20<<10))
 	}
 	assert.True(t, ch.Open())
 	ch.Advance(stallTimeout + stallTimeout/4)

@@ -246,8 +246,8 @@ func (h *Handler) lookAtOutput(ctx *pipeline.Context, now time.Duration) {
 	pending := ctx.Pending()
 	acked, left := ctx.Acked()
 	switch {
-	case (h.watching || h.delivering) && acked != h.acked:
-		h.sent = now
+	case (h.watching || h.delivering || pending > 0) && acked != h.acked:
+		h.sent = now // with nothing pending it may be long ago
 	case !h.delivering && left > 0: // when the peer took the last of it is not known
 		h.sent = now
 	case !h.watching: // between the last flush and now; a stall begins at the earliest with the flush

@@ -213,6 +213,20 @@ func TestAPeerThatTakesSomeIsNotIdleUnderContinuedWriting(t *testing.T) {
 	assert.Empty(t, r.take())
 }
 
+func TestWhatIsTakenBeforeTheFirstLookIsProgress(t *testing.T) {
+	ch, r, _ := open(t, idle.Config{Writer: time.Second})
+	ch.Advance(time.Second)
+	r.take()
+	ch.Stall()
+	ch.Do(func() { assert.NoError(t, ch.Context("app").WriteBytes(make([]byte, 100))) })
+	ch.Advance(900 * time.Millisecond)
+	require.Equal(t, 50, ch.Drain(50))
+	ch.Advance(500 * time.Millisecond)
+	assert.Empty(t, r.take())
+	ch.Advance(time.Second)
+	assert.Len(t, r.take(), 1)
+}
+
 func TestEachKindHasItsOwnClock(t *testing.T) {
 	ch, r, _ := open(t, idle.Config{Reader: 2 * time.Second, Writer: 3 * time.Second, All: 5 * time.Second})
 	ch.Advance(6 * time.Second)
