@@ -19,6 +19,7 @@ import (
 
 	"github.com/weirnet/weir"
 	"github.com/weirnet/weir/internal/invariants"
+	"github.com/weirnet/weir/internal/testenv"
 	"github.com/weirnet/weir/loop"
 	"github.com/weirnet/weir/pipeline"
 )
@@ -98,7 +99,7 @@ func TestTheBoundsOfASetHoldForMemory(t *testing.T) {
 func TestASetOwesNothingWhateverEnds(t *testing.T) {
 	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
 		rounds := 12
-		if testing.Short() {
+		if !testenv.Thorough() {
 			rounds = 4
 		}
 		for seed := range uint64(rounds) {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirnet/weir/buffer"
+	"github.com/weirnet/weir/internal/testenv"
 )
 
 // The model test runs random sequences of the whole API against plain byte slices. -buffer.seed replays one.
@@ -60,7 +61,7 @@ func TestRandomSequencesMatchTheModel(t *testing.T) {
 		return
 	}
 	seeds := 100
-	if testing.Short() {
+	if !testenv.Thorough() {
 		seeds = 30
 	}
 	for seed := range seeds {

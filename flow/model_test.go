@@ -11,11 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirnet/weir/flow"
+	"github.com/weirnet/weir/internal/testenv"
 )
 
 // seeds returns how many seeds of a model are tried.
 func seeds(full int) uint64 {
-	if testing.Short() {
+	if !testenv.Thorough() {
 		full /= 10
 	}
 	return uint64(full)

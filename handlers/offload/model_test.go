@@ -17,6 +17,7 @@ import (
 	"github.com/weirnet/weir/buffer"
 	"github.com/weirnet/weir/handlers/codec"
 	"github.com/weirnet/weir/handlers/offload"
+	"github.com/weirnet/weir/internal/testenv"
 	"github.com/weirnet/weir/pipeline"
 	"github.com/weirnet/weir/pipeline/pipelinetest"
 )
@@ -467,7 +468,7 @@ func (m *model) finishAll() {
 // To replay a seed: -run 'TestEveryMessageIsDoneOnceInOrder/seed=17$'.
 func TestEveryMessageIsDoneOnceInOrder(t *testing.T) {
 	seeds := uint64(4000)
-	if testing.Short() {
+	if !testenv.Thorough() {
 		seeds = 300
 	}
 	for seed := range seeds {

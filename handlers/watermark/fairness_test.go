@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirnet/weir/handlers/watermark"
+	"github.com/weirnet/weir/internal/testenv"
 	"github.com/weirnet/weir/pipeline"
 	"github.com/weirnet/weir/pipeline/pipelinetest"
 )
@@ -64,7 +65,7 @@ func (c *crowd) round() {
 // Whoever sends without end gets as much of a shared level as the others, on whichever loop it is.
 func TestASharedLevelGivesEveryChannelItsShare(t *testing.T) {
 	seeds := uint64(24)
-	if testing.Short() {
+	if !testenv.Thorough() {
 		seeds = 8
 	}
 	for seed := range seeds {

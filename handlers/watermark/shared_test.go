@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirnet/weir/handlers/watermark"
+	"github.com/weirnet/weir/internal/testenv"
 	"github.com/weirnet/weir/pipeline"
 	"github.com/weirnet/weir/pipeline/pipelinetest"
 )
@@ -166,7 +167,7 @@ func TestAFullTaskQueueLosesNoWakeUp(t *testing.T) {
 func TestReservationsBoundWhatArrives(t *testing.T) {
 	const high, floor = 64 << 20, 2 << 10
 	n := 10_000
-	if testing.Short() {
+	if !testenv.Thorough() {
 		n = 1000
 	}
 	shared := newShared(t, watermark.SharedConfig{HighBytes: high, FloorBytes: floor})
@@ -206,7 +207,7 @@ func TestReservationsBoundWhatArrives(t *testing.T) {
 // is normal and nothing is left to run, and what was sent is read.
 func TestSharedModel(t *testing.T) {
 	seeds := uint64(1000)
-	if testing.Short() {
+	if !testenv.Thorough() {
 		seeds = 100
 	}
 	for seed := range seeds {

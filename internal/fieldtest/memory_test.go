@@ -35,9 +35,6 @@ func TestAMessageAllocatesNothing(t *testing.T) {
 		t.Run(network, func(t *testing.T) {
 			onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
 				messages := scaled(100_000, 20_000)
-				if network == "unix" {
-					messages = 20_000
-				}
 				r := newRigOn(t, network, &weir.Server{Transport: kind, Loops: 1, WatchdogAfter: -1}, initEcho)
 				c := r.dial()
 				// The client makes its calls itself: a deadline of package net, say, is a timer.

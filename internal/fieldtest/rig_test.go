@@ -17,6 +17,7 @@ import (
 
 	"github.com/weirnet/weir"
 	"github.com/weirnet/weir/internal/servertest"
+	"github.com/weirnet/weir/internal/testenv"
 	"github.com/weirnet/weir/loop"
 	"github.com/weirnet/weir/pipeline"
 	"github.com/weirnet/weir/transport/epoll"
@@ -194,9 +195,9 @@ func (r *rig) eventually(ok func() bool, what string, args ...any) {
 	eventually(r.t, ok, what, args...)
 }
 
-// scaled returns full, or small where time is short: with -short and under the race detector.
+// scaled returns full, or small where time is short: outside of the gate, with -short and under the race detector.
 func scaled(full, small int) int {
-	if testing.Short() || raceDetector {
+	if !testenv.Thorough() || raceDetector {
 		return small
 	}
 	return full

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirnet/weir/internal/testenv"
 	"github.com/weirnet/weir/transport"
 	"github.com/weirnet/weir/transport/sim"
 	"github.com/weirnet/weir/transport/transporttest"
@@ -44,7 +45,7 @@ func TestConformance(t *testing.T) {
 
 func TestConformanceWithMildFaults(t *testing.T) {
 	seeds := uint64(50)
-	if testing.Short() {
+	if !testenv.Thorough() {
 		seeds = 5
 	}
 	for seed := range seeds {
