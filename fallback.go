@@ -13,7 +13,7 @@ import (
 // opener makes one kind of transport, on the loop's thread.
 type opener struct {
 	kind Kind
-	open func(raw bool) (transport.Transport, error)
+	open func(raw bool, warn func(text string)) (transport.Transport, error)
 }
 
 // fallback opens the transports of one engine: the first that can be opened.
@@ -67,7 +67,7 @@ func (cfg *engineConfig) transport() (Kind, error) {
 func (f *fallback) open(raw bool, w *worker) (transport.Transport, error) {
 	var failed []error
 	for _, o := range f.openers {
-		tr, err := o.open(raw)
+		tr, err := o.open(raw, func(text string) { f.logger.Warn("weir: "+text, "loop", w.loop.Name()) })
 		if err == nil {
 			w.kind = o.kind
 			if len(failed) > 0 {

@@ -19,7 +19,7 @@ var errNoRing = errors.New("no ring today")
 
 // failing is a transport that cannot be opened.
 func failing(kind Kind) opener {
-	return opener{kind: kind, open: func(bool) (transport.Transport, error) { return nil, errNoRing }}
+	return opener{kind: kind, open: func(bool, func(string)) (transport.Transport, error) { return nil, errNoRing }}
 }
 
 // lockedBuffer is a log that several loops write to.

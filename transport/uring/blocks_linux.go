@@ -23,8 +23,9 @@ type blocks struct {
 	pool    *buffer.Pool
 	size    int
 	limit   int
-	window  int
+	window  int // how many the kernel is given at a time
 	lent    int
+	used    uint32   // blocks that the kernel used ever, modulo 2^32
 	reserve [][]byte // last in, first out
 	mem     [][]byte // by number; nil: not in the ring
 	spare   []uint16 // numbers that are not in the ring
@@ -62,15 +63,7 @@ func (b *blocks) fill() {
 		b.shrink()
 	}
 	for n := min(b.window, b.limit-b.lent) - free; n > 0; n-- {
-		var mem []byte
-		if k := len(b.reserve); k > 0 {
-			mem = b.reserve[k-1]
-			b.reserve[k-1] = nil
-			b.reserve = b.reserve[:k-1]
-		} else {
-			mem = b.pool.Block(b.size)
-		}
-		b.put(mem)
+		b.put(b.own())
 	}
 	b.ring.Publish()
 }
@@ -99,6 +92,7 @@ func (b *blocks) put(mem []byte) {
 
 // take returns the block that the kernel has used.
 func (b *blocks) take(id uint16) []byte {
+	b.used++
 	mem := b.mem[id]
 	b.mem[id] = nil
 	b.spare = append(b.spare, id)
@@ -109,6 +103,16 @@ func (b *blocks) take(id uint16) []byte {
 func (b *blocks) lend(lender buffer.Lender, id uint16) *buffer.Buf {
 	b.lent++
 	return b.pool.Lend(lender, b.take(id))
+}
+
+// own returns a block that is not in the ring, to receive into without the ring.
+func (b *blocks) own() []byte {
+	if k := len(b.reserve); k > 0 {
+		mem := b.reserve[k-1]
+		b.reserve = b.reserve[:k-1]
+		return mem
+	}
+	return b.pool.Block(b.size)
 }
 
 // returned takes a block back that was lent.

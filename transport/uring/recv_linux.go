@@ -4,7 +4,11 @@ import (
 	"io"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/weirnet/weir/buffer"
 	"github.com/weirnet/weir/internal/ring"
+	"github.com/weirnet/weir/internal/sys"
 	"github.com/weirnet/weir/transport"
 )
 
@@ -43,8 +47,16 @@ func (t *Transport) issueRecv(s *slot, w *work) bool {
 		return false
 	}
 	limit := min(o.left, maxLimit)
-	o.multishot = t.features&LimitedReceives != 0
-	if o.multishot {
+	o.polled = t.ringless
+	o.multishot = !o.polled && t.features&LimitedReceives != 0
+	o.used = t.blocks.used
+	if t.blocks.free() == 0 {
+		o.used = ^o.used
+	}
+	if o.polled {
+		ring.Poll(e, s.fd, unix.POLLIN, false)
+		t.counters.PolledReceives++
+	} else if o.multishot {
 		pieces := (limit + t.blocks.size - 1) / t.blocks.size
 		ring.RecvLimited(e, s.fd, bufferGroup, uint32((limit+pieces-1)/pieces), uint32(limit))
 		t.counters.LimitedReceives++
@@ -64,7 +76,12 @@ func (t *Transport) finishRecv(s *slot, e *event) {
 	if o.multishot && more {
 		t.counters.MultishotReceives++
 	}
+	if o.polled && e.result >= 0 {
+		t.receive(s)
+		return
+	}
 	if e.result > 0 && e.flags&ring.FlagBuffer != 0 {
+		t.refused = 0
 		t.received(s, e, more)
 		return
 	}
@@ -80,6 +97,9 @@ func (t *Transport) finishRecv(s *slot, e *event) {
 		t.finish(&o.operation, io.EOF)
 	case errno == syscall.ENOBUFS && t.goesOn(s, &o.operation):
 		t.counters.BufferRingEmpty++
+		if o.used == t.blocks.used { // there was a block, and nobody has used it
+			t.refuse()
+		}
 		t.blocks.starved()
 		t.park(s)
 	case errno == syscall.EINTR || errno == syscall.EAGAIN || errno == syscall.ENOBUFS:
@@ -93,9 +113,54 @@ func (t *Transport) finishRecv(s *slot, e *event) {
 
 // received hands out a block.
 func (t *Transport) received(s *slot, e *event, more bool) {
+	t.deliverBlock(s, t.blocks.lend(t, uint16(e.flags>>16)), int(e.result), more)
+}
+
+// maxRefusals is how many receives in a row the kernel may refuse a block that it has, before it is given none any
+// more.
+const maxRefusals = 16
+
+// refuse notes that the kernel had a block and told a receive that it had none. One that always does would have each
+// receive tried again for ever.
+func (t *Transport) refuse() {
+	if t.refused++; t.refused < maxRefusals || t.ringless {
+		return
+	}
+	t.ringless = true
+	if t.warn != nil {
+		t.warn("io_uring: the kernel refuses the blocks that it was given (ENOBUFS): each receive is polled for instead")
+	}
+}
+
+// receive takes what has arrived without the ring's blocks. What one turn receives is bounded by its batch.
+func (t *Transport) receive(s *slot) {
 	o := &s.recv
-	n := int(e.result)
-	b := t.blocks.lend(t, uint16(e.flags>>16))
+	if !t.goesOn(s, &o.operation) {
+		t.finish(&o.operation, transport.ErrCanceled)
+		return
+	}
+	mem := t.blocks.own()
+	n, errno := sys.Recv(int(s.fd), mem[:min(o.left, len(mem))])
+	if n > 0 {
+		t.blocks.lent++
+		t.deliverBlock(s, t.pool.Lend(t, mem), n, false)
+		return
+	}
+	t.blocks.reserve = append(t.blocks.reserve, mem)
+	switch errno {
+	case 0:
+		s.eof = true
+		t.finish(&o.operation, io.EOF)
+	case syscall.EAGAIN:
+		t.queue(s, &o.operation, kindRecv)
+	default:
+		t.finish(&o.operation, errno)
+	}
+}
+
+// deliverBlock hands out the n bytes in a block.
+func (t *Transport) deliverBlock(s *slot, b *buffer.Buf, n int, more bool) {
+	o := &s.recv
 	b.Extend(n)
 	t.stats.Received += uint64(n)
 	o.left -= n

@@ -69,3 +69,29 @@ func TestConformanceOnAScriptedKernel(t *testing.T) {
 		})
 	}
 }
+
+// TestAKernelThatRefusesEveryBlockIsTakenAtItsWord: the contract holds all the same, receives are not tried again and
+// again, and somebody is told once.
+func TestAKernelThatRefusesEveryBlockIsTakenAtItsWord(t *testing.T) {
+	warnings := map[transport.Transport]int{}
+	transporttest.Run(t, transporttest.Factory{
+		Name: "uring without blocks",
+		Open: func(tb testing.TB, n int) []transport.Transport {
+			trs := make([]transport.Transport, n)
+			for i := range trs {
+				tr, _ := openScripted(tb, Config{Warn: func(string) { warnings[trs[i]]++ }}, uint64(i),
+					ringtest.Script{NoBuffers: 256})
+				trs[i] = tr
+			}
+			return trs
+		},
+		Features: transporttest.All(),
+		Check: func(tb testing.TB, trs []transport.Transport) {
+			for _, tr := range trs {
+				c := tr.(*Transport).Counters()
+				require.LessOrEqual(tb, c.BufferRingEmpty, maxRefusals+c.PolledReceives)
+				require.Equal(tb, c.PolledReceives > 0, warnings[tr] == 1)
+			}
+		},
+	})
+}

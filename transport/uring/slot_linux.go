@@ -63,9 +63,11 @@ func (o *operation) active() bool { return o.stage != idle }
 // receive is the Recv of a slot.
 type receive struct {
 	operation
-	multishot bool // as armed
-	fed       bool // has had a block since it was parked
-	left      int  // bytes to come
+	multishot bool   // as armed
+	polled    bool   // as armed: it waits for data, which is then received with a call
+	fed       bool   // has had a block since it was parked
+	used      uint32 // blocks.used when it was armed with a block to receive into; else its complement
+	left      int    // bytes to come
 }
 
 // sending is the Send or SendFile of a slot.

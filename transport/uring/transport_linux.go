@@ -42,6 +42,7 @@ type Transport struct {
 	pool     *buffer.Pool
 	clock    sys.Clock
 	raw      bool
+	warn     func(text string)
 	features Features
 	wake     wake
 
@@ -62,6 +63,8 @@ type Transport struct {
 	overflown   bool                       // so was the queue when it was last looked at
 	urgent      int                        // sends that must end in the next Wait
 	watched     stage                      // of the poll on wake's eventfd
+	refused     int                        // receives in a row that found no block although there was one
+	ringless    bool                       // the kernel refuses blocks for good, see refuse
 	pipes       [][2]int                   // idle ones, empty
 	now         time.Duration              // valid while nowRead
 	nowRead     bool
@@ -131,7 +134,7 @@ func open(cfg Config, rc ring.Config) (*Transport, error) {
 }
 
 func openWith(cfg Config, rc ring.Config) (*Transport, error) {
-	t := &Transport{pool: buffer.NewPool(cfg.Pool), clock: sys.NewClock(), raw: cfg.Raw,
+	t := &Transport{pool: buffer.NewPool(cfg.Pool), clock: sys.NewClock(), raw: cfg.Raw, warn: cfg.Warn,
 		connecting: map[transport.Token]*slot{}}
 	if err := t.set(cfg, rc); err != nil {
 		t.free()

@@ -67,6 +67,8 @@ type Config struct {
 	Blocks int
 	// BlockBytes is the size of a block, a power of two from 256 to 1 MiB. Zero means 16 KiB.
 	BlockBytes int
+	// Warn, when set, is told of what an operator should know, once for each thing, on the goroutine of the transport.
+	Warn func(text string)
 	// Without are features not to use although the kernel has them.
 	Without Features
 	// Pool configures the loop's pool.
@@ -111,6 +113,7 @@ type Counters struct {
 	MultishotReceives uint64 // completions of receives that went on by themselves
 	MultishotRearms   uint64 // receives armed again because they ended before their limit
 	SingleReceives    uint64 // receives armed for one completion
+	PolledReceives    uint64 // receives polled for, because the kernel refuses blocks
 	BufferRingEmpty   uint64 // receives that found no block
 	Parked            int    // receives that wait for a block now
 	Blocks            int    // blocks that the kernel is given at a time now
