@@ -45,7 +45,8 @@ func (d *decoder) done(ctx *pipeline.Context, _ *batch, err error) error {
 	b := d.flight[0]
 	d.flight[0] = nil
 	d.flight = d.flight[1:]
-	out, malformed := b.out, b.malformed
+	var out []byte
+	var malformed int
 	var panicked *offload.PanicError
 	switch {
 	case errors.As(err, &panicked):
@@ -55,6 +56,8 @@ func (d *decoder) done(ctx *pipeline.Context, _ *batch, err error) error {
 		// The channel was closed before this batch had its turn. What was received counts all the same; work may still
 		// be running, so it is done again, elsewhere.
 		out, malformed = d.lines(nil, b, d.listener.protocol.decoder)
+	default:
+		out, malformed = b.out, b.malformed // work is over, and only now they may be looked at
 	}
 	l, frames := d.listener, len(b.ends)
 	put := l.queue.Put(out, frames)
