@@ -8,6 +8,7 @@ import (
 	"log"
 	"os"
 	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/weirnet/weir"
@@ -20,11 +21,11 @@ func main() {
 	flag.IntVar(&srv.Loops, "loops", 0, "number of event loops; 0: one per processor")
 	flag.Parse()
 
-	interrupted, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	interrupted, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	go func() {
 		<-interrupted.Done()
-		stop() // the next interrupt ends the program at once
+		stop() // the next signal ends the program at once
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		if err := srv.Shutdown(ctx); err != nil {
