@@ -31,6 +31,7 @@ var (
 // Defaults of Config, and bounds without a setting.
 const (
 	DefaultMaxPendingBytes    = 16 << 20
+	DefaultMaxPendingRegions  = 64
 	DefaultWriteHighBytes     = 64 << 10
 	DefaultWriteLowBytes      = 32 << 10
 	DefaultCloseTimeout       = 5 * time.Second
@@ -46,6 +47,10 @@ type Config struct {
 	// pipeline.ErrPendingLimit (inside a byte stream nothing can be left out). Ref.TryWrite is refused before. The
 	// newest message may exceed it. Zero means 16 MiB.
 	MaxPendingBytes int
+	// MaxPendingRegions bounds the file regions that wait, each with an open descriptor: one more aborts the channel with
+	// pipeline.ErrPendingLimit. Their bytes are in the kernel's hands and do not count against MaxPendingBytes, so that a
+	// file may be as large as it is. Zero means 64.
+	MaxPendingRegions int
 	// WriteHighBytes and WriteLowBytes steer Context.Writable: false when more than high is pending, true again when
 	// less than low is. Zero means 64 KiB, or MaxPendingBytes when that is less, and half of high.
 	WriteHighBytes int
@@ -79,9 +84,9 @@ type Config struct {
 func (cfg *Config) Validate() error {
 	d := cfg.withDefaults()
 	switch {
-	case d.MaxPendingBytes < 0, d.CloseDiscardBytes < 0, d.MaxPostedTasks < 0:
-		return fmt.Errorf("channel: negative limit: MaxPendingBytes %d, CloseDiscardBytes %d, MaxPostedTasks %d",
-			d.MaxPendingBytes, d.CloseDiscardBytes, d.MaxPostedTasks)
+	case d.MaxPendingBytes < 0, d.MaxPendingRegions < 0, d.CloseDiscardBytes < 0, d.MaxPostedTasks < 0:
+		return fmt.Errorf("channel: negative limit: MaxPendingBytes %d, MaxPendingRegions %d, CloseDiscardBytes %d, MaxPostedTasks %d",
+			d.MaxPendingBytes, d.MaxPendingRegions, d.CloseDiscardBytes, d.MaxPostedTasks)
 	case d.WriteLowBytes <= 0 || d.WriteLowBytes >= d.WriteHighBytes || d.WriteHighBytes > d.MaxPendingBytes:
 		return fmt.Errorf("channel: want 0 < WriteLowBytes < WriteHighBytes <= MaxPendingBytes, have %d, %d, %d",
 			d.WriteLowBytes, d.WriteHighBytes, d.MaxPendingBytes)
@@ -112,6 +117,7 @@ func (cfg *Config) settle() (*settings, error) {
 func (cfg *Config) withDefaults() Config {
 	d := *cfg
 	setDefault(&d.MaxPendingBytes, DefaultMaxPendingBytes)
+	setDefault(&d.MaxPendingRegions, DefaultMaxPendingRegions)
 	setDefault(&d.WriteHighBytes, min(DefaultWriteHighBytes, d.MaxPendingBytes))
 	setDefault(&d.WriteLowBytes, d.WriteHighBytes/2)
 	setDefault(&d.CloseTimeout, DefaultCloseTimeout)
@@ -148,6 +154,7 @@ type Channel struct {
 	closeEntered bool // Close is at work: the flush handlers give what they keep
 	loopGone     bool // the loop has asked for the channel's end
 	finishStep   uint8
+	unix         bool // the peer is a Unix socket
 
 	listed int32 // index in its List, plus one
 
@@ -156,7 +163,7 @@ type Channel struct {
 	post  *poster // made by the first Ref
 
 	remote netip.AddrPort
-	unix   bool // the peer is a Unix socket
+	local  net.Addr // once the transport has been told to close the socket, and does not know it any more
 }
 
 // rare is what few channels need.
@@ -257,16 +264,16 @@ func (c *Channel) active() bool { return c.pipe.Life() == pipeline.LifeActive }
 // Cause is why the channel closes or closed; nil while it is open and after an orderly close.
 func (c *Channel) Cause() error { return c.cause }
 
-// ID is unique among the channels of a process as long as a slot of its loop has not been used 2^24 times.
+// ID is unique in the process, as long as it has made fewer than 2^16 loops and none of their slots was used 2^24 times.
 func (c *Channel) ID() uint64 {
 	t := c.reg.Token(0)
-	return uint64(c.loop.Index())<<48 | uint64(t.Slot())<<24 | uint64(t.Generation())
+	return c.loop.Number()<<48 | uint64(t.Slot())<<24 | uint64(t.Generation())
 }
 
-// LocalAddr is the socket's own address, nil once it is closed, in ChannelInactive too.
+// LocalAddr is the socket's own address, also after close.
 func (c *Channel) LocalAddr() net.Addr {
 	if c.life() >= pipeline.LifeEnding {
-		return nil
+		return c.local
 	}
 	return c.loop.Transport().LocalAddr(c.hnd)
 }

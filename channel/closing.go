@@ -192,6 +192,7 @@ func (c *Channel) closeWhenBothClosed() {
 
 // closeSocket makes the transport close the socket; its completion, after those of everything in flight, finishes.
 func (c *Channel) closeSocket(reset bool) {
+	c.local = c.LocalAddr()
 	c.pipe.SetLife(pipeline.LifeEnding)
 	c.loop.Submit(transport.Op{Kind: transport.Close, Token: c.token(transport.Close), Handle: c.hnd, Reset: reset})
 }
@@ -292,7 +293,7 @@ func (c *Channel) dropOutput() {
 		o.pending -= it.charge
 		it.release(err)
 	}
-	o.items, o.flight, o.inAir, o.fresh, o.files = nil, nil, 0, 0, 0
+	o.items, o.flight, o.inAir, o.fresh, o.files, o.regions = nil, nil, 0, 0, 0, 0
 }
 
 func (c *Channel) stopTimers() {

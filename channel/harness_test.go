@@ -82,6 +82,12 @@ func initWith(handlers func() []any) func(*pipeline.Pipeline) error {
 
 // dial connects from the client's loop and turns until it is done.
 func (p *pair) dial(handlers ...any) *channel.Channel {
+	c, err := p.tryDial(handlers...)
+	require.NoError(p.t, err)
+	return c
+}
+
+func (p *pair) tryDial(handlers ...any) (*channel.Channel, error) {
 	var c *channel.Channel
 	var failed error
 	cfg := p.clientConfig
@@ -92,8 +98,7 @@ func (p *pair) dial(handlers ...any) *channel.Channel {
 		c, failed = ch, err
 	})
 	p.until("the dial is done", func() bool { return c != nil || failed != nil })
-	require.NoError(p.t, failed)
-	return c
+	return c, failed
 }
 
 // until turns both loops until the condition holds.

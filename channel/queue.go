@@ -35,7 +35,9 @@ type queue struct {
 	flight []*buffer.Buf // what the Send in flight borrows
 	inAir  int           // how many items that is
 	fresh  int           // items from here on may hold lent blocks and must not outlive the turn unsent
-	files  int           // charges of file regions, which are no memory: they do not count against MaxPendingBytes
+	// regions is how many file regions are among the items; each is an open descriptor.
+	regions int
+	files   int // charges of file regions, which are no memory: they do not count against MaxPendingBytes
 
 	// Positions in the stream, counted from where the queue was last empty.
 	head   uint64 // of the first entry

@@ -1,6 +1,7 @@
 package channel_test
 
 import (
+	"net"
 	"reflect"
 	"testing"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirnet/weir/channel"
+	"github.com/weirnet/weir/pipeline"
 	"github.com/weirnet/weir/transport/sim"
 )
 
@@ -26,6 +28,48 @@ func TestUsersOfAChannelCanOnlyCallWhatIsForThem(t *testing.T) {
 	for i := range typ.Elem().NumField() {
 		assert.False(t, typ.Elem().Field(i).IsExported(), typ.Elem().Field(i).Name)
 	}
+}
+
+func TestTheLocalAddressIsKnownUntilInactiveIsOver(t *testing.T) {
+	for _, end := range []func(ctx *pipeline.Context){
+		func(ctx *pipeline.Context) { _ = ctx.Close() },
+		func(ctx *pipeline.Context) { ctx.Abort(nil) },
+	} {
+		p := newPair(t, sim.Config{})
+		var before, after net.Addr
+		server := &probe{
+			onActive:   func(ctx *pipeline.Context) error { before = ctx.LocalAddr(); return nil },
+			onInactive: func(ctx *pipeline.Context) error { after = ctx.LocalAddr(); return nil },
+		}
+		p.listen(func() []any { return []any{server} })
+		client := &probe{}
+		c := p.dial(client)
+		p.until("active", func() bool { return server.active == 1 && client.active == 1 })
+		local := c.LocalAddr()
+		end(server.ctx)
+		end(client.ctx)
+		p.until("closed", func() bool { return len(p.closed) == 2 })
+		require.NotNil(t, before)
+		assert.Equal(t, address, before.String())
+		assert.Equal(t, before, after)
+		assert.Equal(t, local, c.LocalAddr())
+	}
+}
+
+// Both loops are the first and only one of their Group, or of none, and use their first slot.
+func TestAnIDIsUniqueInTheProcess(t *testing.T) {
+	ids := map[uint64]bool{}
+	for range 3 {
+		p := newPair(t, sim.Config{})
+		p.listen(func() []any { return []any{&probe{}} })
+		p.dial(&probe{}).Abort(nil)
+		p.until("closed", func() bool { return len(p.closed) == 2 })
+		for _, c := range p.closed {
+			assert.False(t, ids[c.ID()], c.ID())
+			ids[c.ID()] = true
+		}
+	}
+	assert.Len(t, ids, 6)
 }
 
 func TestAListKeepsWhoIsInAnotherListOut(t *testing.T) {
@@ -48,4 +92,9 @@ func TestAListKeepsWhoIsInAnotherListOut(t *testing.T) {
 	l.Remove(c)
 	l.Remove(b)
 	assert.Zero(t, l.Len())
+}
+
+// docs/performance.md says what an idle connection costs.
+func TestAChannelIsNotLarger(t *testing.T) {
+	assert.LessOrEqual(t, reflect.TypeFor[channel.Channel]().Size(), uintptr(416))
 }

@@ -144,6 +144,12 @@ func (c *Channel) writeRegion(m *pipeline.FileRegion) error {
 	if err := c.admit(); err != nil {
 		return err
 	}
+	if n := c.out.regions; n >= c.cfg.MaxPendingRegions {
+		err := fmt.Errorf("channel: write with %d file regions pending, limit %d: %w",
+			n, c.cfg.MaxPendingRegions, pipeline.ErrPendingLimit)
+		c.Abort(err)
+		return err
+	}
 	c.sealBefore()
 	r := &region{file: transport.FileRange{File: m.File, Offset: m.Offset, Length: m.Length}, done: m.Done}
 	c.push(item{region: r})
@@ -203,6 +209,7 @@ func (c *Channel) push(it item) {
 	c.takeQueue()
 	if it.region != nil {
 		o.countFile(&it, it.region.file.Length)
+		o.regions++
 	}
 	o.items = append(o.items, it)
 	o.recharge(len(o.items) - 1)
@@ -405,6 +412,7 @@ func (c *Channel) popSent() {
 		o.pending -= it.charge
 		if it.region != nil {
 			o.files -= it.charge
+			o.regions--
 			done = it.region.done // a region is a flight of its own, so there is only one
 		} else {
 			it.buf.Release()

@@ -81,11 +81,12 @@ type Config struct {
 //	    └ Open ─→ open ──── Close ──────────────→ closed
 type Loop struct {
 	// Set in New or NewGroup, then immutable.
-	cfg   Config
-	log   *slog.Logger
-	index int
-	group *Group // nil: on its own
-	done  chan struct{}
+	cfg    Config
+	log    *slog.Logger
+	index  int
+	number uint64 // in the process
+	group  *Group // nil: on its own
+	done   chan struct{}
 
 	_ [cacheLine]byte // what others write stays away from what the loop uses all the time
 
@@ -180,6 +181,7 @@ func newLoop(cfg Config, index int, group *Group) (*Loop, error) {
 		cfg:      cfg,
 		log:      cfg.Logger.With("loop", cfg.Name),
 		index:    index,
+		number:   process.loops.Add(1),
 		group:    group,
 		done:     make(chan struct{}),
 		slots:    make([]slot, 1), // slot 0 is the loop's own
@@ -255,6 +257,9 @@ func (l *Loop) Name() string { return l.cfg.Name }
 
 // Index is the loop's position in its Group; 0 outside. Any goroutine.
 func (l *Loop) Index() int { return l.index }
+
+// Number tells the loop from all others that the process has made, of whichever Group. Any goroutine.
+func (l *Loop) Number() uint64 { return l.number }
 
 // Done is closed when the loop is gone: Run has ended, in whatever way, or Close is over. Any goroutine.
 func (l *Loop) Done() <-chan struct{} { return l.done }

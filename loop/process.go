@@ -15,6 +15,8 @@ var process struct {
 	// holds a P: one P must stay for everything else, or the process stands still while the loops wait.
 	rawPlaces atomic.Int64
 
+	loops atomic.Uint64 // that were made so far
+
 	mu      sync.Mutex
 	threads map[int64]int // guarded by mu: how many loops run on a thread; one may run a turn of another inside its own
 }

@@ -128,6 +128,7 @@ type FileRegion struct {
 	File   *os.File
 	Offset int64
 	Length int64
-	// Done, when set, runs on the loop exactly once when the region has been sent or given up.
+	// Done, when set, runs on the loop exactly once when the region has been sent or given up. A Write that failed has
+	// not taken the region, and does not call it.
 	Done func(error)
 }

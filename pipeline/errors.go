@@ -10,7 +10,8 @@ var (
 	ErrFull = errors.New("pipeline: full")
 	// ErrWouldDeadlock is returned for a blocking call on a loop's thread.
 	ErrWouldDeadlock = errors.New("pipeline: would block the loop")
-	// ErrPendingLimit is the cause of closing a channel whose handlers wrote more than MaxPendingBytes.
+	// ErrPendingLimit is the cause of closing a channel whose handlers wrote more than MaxPendingBytes, or more file
+	// regions than MaxPendingRegions.
 	ErrPendingLimit = errors.New("pipeline: pending bytes over the limit")
 	// ErrMessageType is returned for a Write that reached the head with a message that is not bytes.
 	ErrMessageType = errors.New("pipeline: message is not bytes")
