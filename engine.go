@@ -22,6 +22,7 @@ type engineConfig struct {
 	watchdogAfter time.Duration
 	pin           bool
 	connections   int // the most
+	pendingBytes  int // the most
 	logClosed     LogClosed
 	logger        *slog.Logger
 	openers       []opener
@@ -34,6 +35,7 @@ type engineConfig struct {
 type engine struct {
 	// Set in startEngine, then immutable.
 	limit   limit
+	pending pendingLevel
 	group   *loop.Group
 	workers []*worker
 	done    chan struct{} // closed when all loops are gone
@@ -63,8 +65,11 @@ func startEngine(cfg engineConfig) (*engine, error) {
 	}
 	e := &engine{done: make(chan struct{}), stopped: make(chan struct{}), workers: make([]*worker, n)}
 	e.limit.most = int64(cfg.connections)
+	e.pending.most, e.pending.workers = int64(cfg.pendingBytes), e.workers
 	e.group, err = loop.NewGroup(n, func(i int) loop.Config {
-		w := &worker{engine: e, limit: &e.limit, index: i, closedLog: closedLog{what: cfg.logClosed}}
+		w := &worker{
+			engine: e, limit: &e.limit, pending: &e.pending, index: i, closedLog: closedLog{what: cfg.logClosed},
+		}
 		e.workers[i] = w
 		c := loop.Config{
 			Open:          func(raw bool) (transport.Transport, error) { return openers.open(raw, w) },

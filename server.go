@@ -55,6 +55,12 @@ type Server struct {
 	// pause: connections wait in the kernel's queue, which takes Backlog of them for each listener, until others
 	// close. Nobody is turned away by the server. Stats.Limited counts it. Zero means no limit.
 	MaxConnections int
+	// MaxPendingBytes is how much the channels on the server's loops may have pending in all (Context.Pending). When
+	// there is more, accepted channels stop reading, each after one more read, until half of it is left; nothing is
+	// dropped or aborted. What was dialed counts, and reads on. It bounds what reading causes, not what timers and
+	// other goroutines write. Peers that take nothing can hold all of it: Channel.MaxPendingBytes bounds each. Zero
+	// counts nothing.
+	MaxPendingBytes int
 	// AcceptBackoff is how long a listener pauses after an error such as EMFILE; it doubles up to 1 s. Zero means 50
 	// ms.
 	AcceptBackoff time.Duration
@@ -225,7 +231,7 @@ func (s *Server) start() (*engine, error) {
 	}
 	e, err := startEngine(engineConfig{
 		loops: s.Loops, kind: s.Transport, maxTasks: s.MaxTasks, watchdogAfter: s.WatchdogAfter,
-		logger: s.Logger, pin: s.Pin, connections: s.MaxConnections, logClosed: s.LogClosed,
+		logger: s.Logger, pin: s.Pin, connections: s.MaxConnections, pendingBytes: s.MaxPendingBytes, logClosed: s.LogClosed,
 		openers: transports(),
 	})
 	if err != nil {
@@ -247,6 +253,8 @@ func (s *Server) validate() error {
 		return fmt.Errorf("%w: Server.Channel.Init is set: the server uses Server.Init", ErrConfig)
 	case s.Loops < 0 || s.Backlog < 0 || s.MaxTasks < 0:
 		return fmt.Errorf("%w: negative: Loops %d, Backlog %d, MaxTasks %d", ErrConfig, s.Loops, s.Backlog, s.MaxTasks)
+	case s.MaxPendingBytes < 0:
+		return fmt.Errorf("%w: negative: MaxPendingBytes %d", ErrConfig, s.MaxPendingBytes)
 	case s.LogClosed < LogClosedOff || s.LogClosed > LogClosedAll:
 		return fmt.Errorf("%w: LogClosed %d", ErrConfig, s.LogClosed)
 	case s.AcceptBackoff < 0 || s.MaxConnections < 0:

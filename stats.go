@@ -20,7 +20,14 @@ type Stats struct {
 	AcceptErrors uint64
 	Limited      uint64 // how often a loop has stopped accepting because of Server.MaxConnections
 	Open         int    // channels open now
-	Loops        []LoopStats
+
+	// Where Server.MaxPendingBytes is set: what is pending, how often that was too much, and the channels that do not
+	// read now because of it.
+	PendingBytes  int64
+	PendingRises  uint64
+	PendingPaused int
+
+	Loops []LoopStats
 }
 
 // LoopStats are one loop's part of Stats.
@@ -71,7 +78,9 @@ func (e *engine) stats(ctx context.Context) (Stats, error) {
 		all.AcceptErrors += st.AcceptErrors
 		all.Limited += st.Limited
 		all.Open += st.Open
+		all.PendingPaused += int(w.readers.count.Load())
 	}
+	all.PendingBytes, all.PendingRises = e.pending.bytes.Load(), e.pending.rises.Load()
 	return all, late
 }
 

@@ -20,11 +20,12 @@ var errPanicked = errors.New("panicked")
 // are control messages: a full task queue does not keep a server from being shut down.
 type worker struct {
 	// Set before the loop starts, then immutable.
-	engine *engine
-	limit  *limit // the server's
-	index  int
-	loop   *loop.Loop
-	node   loop.Node
+	engine  *engine
+	limit   *limit        // the server's
+	pending *pendingLevel // the server's
+	index   int
+	loop    *loop.Loop
+	node    loop.Node
 
 	// Set on the loop before begin has returned, then immutable.
 	kind Kind
@@ -48,6 +49,7 @@ type worker struct {
 	listeners []*channel.Listener
 	turn      int // of the listeners
 	closedLog closedLog
+	readers   readers
 	drain     drain
 
 	listing  sync.Mutex      // held by the loop while it changes channels, and by others who look
@@ -187,6 +189,7 @@ func (w *worker) added(c *channel.Channel, from origin) {
 	w.listing.Lock()
 	w.channels[from].Add(c)
 	w.listing.Unlock()
+	w.watchPending(c, from)
 	if from == fromAccept {
 		w.accepted.Add(1)
 		w.openAccepted.Add(1)
