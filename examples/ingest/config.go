@@ -121,7 +121,7 @@ func parseConfig(args []string, output io.Writer) (*config, error) {
 	flags.Var(&cfg.fileSize, "file-size", "`bytes` at which a new file is begun")
 	flags.IntVar(&cfg.fileKeep, "file-keep", 0, "`files` to keep, of those that the server has made; 0: all")
 	flags.StringVar(&cfg.sync, "sync", string(sink.SyncInterval),
-		"when files are flushed to the disk: always, interval (a second after the last time, with a batch) or never")
+		"when files are flushed to the disk: always, interval (1 s) or never")
 	flags.StringVar(&cfg.stream, "nats-stream", "INGEST", "JetStream stream")
 	flags.StringVar(&cfg.subject, "nats-subject", "ingest.lines", "subject of messages")
 	flags.Var(&cfg.message, "nats-message", "`bytes` of lines in a message; 1: one line each")

@@ -23,8 +23,7 @@ type Sync string
 const (
 	// SyncAlways flushes each batch before it counts as delivered: it survives a power failure.
 	SyncAlways Sync = "always"
-	// SyncInterval flushes with a batch when the last time is a second ago, and at the end. Delivered is what the kernel
-	// has: it survives the end of the process.
+	// SyncInterval flushes once a second. Delivered is what the kernel has: it survives the end of the process.
 	SyncInterval Sync = "interval"
 	// SyncNever leaves it to the kernel.
 	SyncNever Sync = "never"
@@ -67,7 +66,10 @@ type File struct {
 	rejected   RejectedError
 }
 
-var _ Store = (*File)(nil)
+var (
+	_ Store = (*File)(nil)
+	_ Idler = (*File)(nil)
+)
 
 // NewFile makes the directory, locks it, repairs what a process that died has left and opens a file. Errors wrap
 // ErrConfig or ErrLocked or are the system's.
@@ -95,7 +97,7 @@ func NewFile(cfg FileConfig) (*File, error) {
 	return f, nil
 }
 
-// Reopen makes the next batch begin a new file. Any goroutine may call it.
+// Reopen makes it leave its file, within a second, and begin a new one with the next batch. Any goroutine may call it.
 func (f *File) Reopen() { f.reopen.Store(true) }
 
 // Store appends b to the present file or a new one.
@@ -152,6 +154,22 @@ func (f *File) store(lines []byte) error {
 		f.dirty, f.synced = false, time.Now()
 	}
 	f.size += int64(n)
+	return nil
+}
+
+// Idle flushes what the last batches have left, and leaves a file that somebody wants to have or has removed.
+func (f *File) Idle() error {
+	switch {
+	case f.file == nil:
+		return nil
+	case f.reopen.Load() || f.gone():
+		return f.finish()
+	case f.dirty && f.cfg.Sync == SyncInterval:
+		if err := f.file.Sync(); err != nil {
+			return errors.Join(err, f.abandon())
+		}
+		f.dirty, f.synced = false, time.Now()
+	}
 	return nil
 }
 

@@ -195,6 +195,36 @@ func TestReopenBeginsANewFile(t *testing.T) {
 	assert.Equal(t, []string{"a\n", "b\nc\n"}, readFiles(t, f.cfg.Dir))
 }
 
+// What the last batches leave is flushed although nothing comes, and a file that somebody wants to have is left.
+func TestAnIdleFileIsFlushed(t *testing.T) {
+	f := newFile(t, FileConfig{Dir: t.TempDir()})
+	q, err := NewQueue(f, quiet(Config{IdleAfter: time.Millisecond}))
+	require.NoError(t, err)
+	require.NoError(t, q.Put([]byte("a\n"), 1))
+	require.Eventually(t, func() bool { return q.Stats().DeliveredRecords == 1 }, patience, time.Millisecond)
+	f.Reopen()
+	left := func() bool {
+		open, err := os.ReadDir("/proc/self/fd")
+		require.NoError(t, err)
+		for _, fd := range open {
+			if name, _ := os.Readlink("/proc/self/fd/" + fd.Name()); strings.HasPrefix(name, f.cfg.Dir) &&
+				strings.HasSuffix(name, ".jsonl") {
+				return false
+			}
+		}
+		return true
+	}
+	require.Eventually(t, left, patience, time.Millisecond)
+	require.NoError(t, q.Put([]byte("b\n"), 1))
+	require.NoError(t, closeIn(t, q, patience))
+	assert.Equal(t, []string{"a\n", "b\n"}, readFiles(t, f.cfg.Dir))
+	f = newFile(t, FileConfig{Dir: t.TempDir()})
+	require.NoError(t, storeLines(f, "a\n"))
+	assert.True(t, f.dirty)
+	require.NoError(t, f.Idle())
+	assert.False(t, f.dirty)
+}
+
 // failToFlush stores lines while fsync fails once, in a process of its own that is traced. Faults are counted by
 // thread.
 func failToFlush(name, dir string) error {

@@ -3,6 +3,7 @@
 package sink
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,6 +41,12 @@ type Store interface {
 	Close() error
 }
 
+// An Idler is a Store that has something to do while nothing comes, such as to flush. The goroutine of its Queue asks it
+// every second in which there is nothing to store. An error is logged.
+type Idler interface {
+	Idle() error
+}
+
 // Config configures a Queue.
 type Config struct {
 	// MaxBytes is how many bytes may wait, those that are being stored included. Zero means 256 MiB.
@@ -52,6 +59,8 @@ type Config struct {
 	Changed func(n int)
 	// RetryAfter is how long to wait after a failed Store; it doubles up to RetryAtMost. Zero means 50 ms and 1 s.
 	RetryAfter, RetryAtMost time.Duration
+	// IdleAfter is how long nothing may come before an Idler is asked. Zero means 1 s.
+	IdleAfter time.Duration
 	// Logger gets a line when the store begins to fail and when it works again. Nil means slog.Default.
 	Logger *slog.Logger
 }
@@ -101,6 +110,7 @@ func NewQueue(store Store, cfg Config) (*Queue, error) {
 	if cfg.RetryAtMost == 0 {
 		cfg.RetryAtMost = max(time.Second, cfg.RetryAfter)
 	}
+	cfg.IdleAfter = cmp.Or(cfg.IdleAfter, time.Second)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
@@ -202,9 +212,7 @@ func (q *Queue) run(ctx context.Context) {
 			if closed {
 				return
 			}
-			select {
-			case <-q.filled:
-			case <-ctx.Done():
+			if !q.wait(ctx) {
 				return
 			}
 			continue
@@ -218,6 +226,26 @@ func (q *Queue) run(ctx context.Context) {
 		}
 		q.done(b, rejected)
 	}
+}
+
+// wait waits until there may be something to store, and reports whether ctx was not done before.
+func (q *Queue) wait(ctx context.Context) bool {
+	idle := time.NewTimer(q.cfg.IdleAfter)
+	defer idle.Stop()
+	select {
+	case <-q.filled:
+	case <-ctx.Done():
+		return false
+	case <-idle.C:
+		for _, store := range []Store{q.store, q.cfg.Rejected} {
+			if idler, ok := store.(Idler); ok {
+				if err := idler.Idle(); err != nil {
+					q.cfg.Logger.Error("sink fails while nothing comes", "error", err)
+				}
+			}
+		}
+	}
+	return true
 }
 
 // setAside gives what the store has rejected to the other one, and reports whether ctx was not done before.

@@ -54,6 +54,14 @@ func (l *Lazy) Store(ctx context.Context, b *Batch) (err error) {
 	return l.store.Store(ctx, b)
 }
 
+// Idle lets the store do what it has to, when it is open.
+func (l *Lazy) Idle() error {
+	if idler, ok := l.store.(Idler); ok {
+		return idler.Idle()
+	}
+	return nil
+}
+
 // Close closes the store when it is open.
 func (l *Lazy) Close() error {
 	if l.store == nil {

@@ -66,6 +66,14 @@ func (t *Throttle) Store(ctx context.Context, b *Batch) error {
 	}
 }
 
+// Idle lets what it slows down do what it has to.
+func (t *Throttle) Idle() error {
+	if idler, ok := t.store.(Idler); ok {
+		return idler.Idle()
+	}
+	return nil
+}
+
 // Close closes what it slows down.
 func (t *Throttle) Close() error { return t.store.Close() }
 
