@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir"
-	"github.com/weirnet/weir/internal/sys"
+	"github.com/weirnet/weir/internal/testenv"
 )
 
 const deniedEnv = "WEIR_TEST_DENIED" // in the child: how io_uring is denied
@@ -46,9 +46,9 @@ func serveDenied(t *testing.T, how string) {
 	calls := []uint32{unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER}
 	switch how {
 	case "EPERM":
-		require.NoError(t, sys.DenyCalls(syscall.EPERM, calls...))
+		require.NoError(t, testenv.DenyCalls(syscall.EPERM, calls...))
 	case "ENOSYS":
-		require.NoError(t, sys.DenyCalls(syscall.ENOSYS, calls...))
+		require.NoError(t, testenv.DenyCalls(syscall.ENOSYS, calls...))
 	}
 	var text bytes.Buffer
 	srv := &weir.Server{Loops: 2, Init: initEcho, Logger: slog.New(slog.NewTextHandler(&text, nil))}

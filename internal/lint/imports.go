@@ -10,12 +10,14 @@ import (
 func Kernel(t *Tree) (found []Finding) {
 	for _, f := range t.Files {
 		if f.Test || under(f.Package,
-			"internal/sys", "internal/ring", "transport/epoll", "transport/uring", "xdp", "examples", "cmd") {
+			"internal/sys", "internal/ring", "internal/testenv", "transport/epoll", "transport/uring", "xdp",
+			"examples", "cmd") {
 			continue
 		}
 		for imported, spec := range f.imports {
 			if imported == "golang.org/x/sys/unix" {
-				found = append(found, f.finding(spec.Pos(), "%s must not import %s: the kernel is internal/sys's", f.Package,
+				found = append(found, f.finding(spec.Pos(), "%s must not import %s: the kernel is internal/sys's",
+					f.Package,
 					imported))
 			}
 		}
@@ -71,7 +73,8 @@ func (f *File) unsafeUses(name string) (found []Finding) {
 		if use == nil {
 			return true
 		}
-		if safe[f.line(use.Pos())] || slices.ContainsFunc(around, func(n ast.Node) bool { return f.explained(n, safe) }) {
+		if safe[f.line(use.Pos())] || slices.ContainsFunc(around,
+			func(n ast.Node) bool { return f.explained(n, safe) }) {
 			return true
 		}
 		found = append(found, f.finding(use.Pos(), "%s.%s without a // SAFETY: comment", name, use.Sel.Name))

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/weirnet/weir/internal/sys"
+	"github.com/weirnet/weir/internal/testenv"
 )
 
 const seccompEnv = "WEIR_TEST_SECCOMP_ERRNO"
@@ -23,7 +23,7 @@ func TestOpenSaysThatAFilterDeniesIt(t *testing.T) {
 	if text := os.Getenv(seccompEnv); text != "" {
 		errno, err := strconv.Atoi(text)
 		require.NoError(t, err)
-		require.NoError(t, sys.DenyCalls(syscall.Errno(errno), unix.SYS_IO_URING_SETUP))
+		require.NoError(t, testenv.DenyCalls(syscall.Errno(errno), unix.SYS_IO_URING_SETUP))
 		_, err = Open(Config{Entries: 8})
 		require.ErrorIs(t, err, ErrUnavailable)
 		require.ErrorIs(t, err, syscall.Errno(errno))

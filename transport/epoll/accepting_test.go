@@ -232,7 +232,7 @@ func TestALoopThatStopsAcceptingTellsTheOthers(t *testing.T) {
 				})
 			}
 			for _, tr := range transports { // asleep, the kernel tells one only
-				for tr.wake.state.Load() != asleep {
+				for !tr.wake.Asleep() {
 					runtime.Gosched()
 				}
 			}
@@ -269,7 +269,7 @@ func TestAConnectionDoesNotWakeAllLoopsThatShareAListener(t *testing.T) {
 		})
 	}
 	for _, tr := range transports {
-		for tr.wake.state.Load() != asleep {
+		for !tr.wake.Asleep() {
 			runtime.Gosched()
 		}
 	}

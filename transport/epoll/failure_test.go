@@ -77,7 +77,7 @@ func TestAClosedTransportDoesNothing(t *testing.T) {
 	before := descriptors(t)
 	tr.Submit(transport.Op{Kind: transport.Close, Handle: h})
 	tr.Submit(transport.Op{Kind: transport.Connect, Dial: &transport.DialConfig{Network: "tcp", Address: address}})
-	require.Zero(t, tr.queue.len())
+	require.Zero(t, tr.queue.Len())
 	require.Equal(t, before, descriptors(t))
 	require.Nil(t, tr.LocalAddr(h))
 	require.ErrorIs(t, tr.Control(h, func(uintptr) error { return nil }), transport.ErrStale)

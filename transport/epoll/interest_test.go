@@ -97,7 +97,7 @@ func TestALoopThatSubmitsInEveryTurnStillHearsOfItsSockets(t *testing.T) {
 			require.NotZero(t, f.tr.Counters().Receives)
 			require.LessOrEqual(t, f.tr.Counters().EpollWaits-waits, uint64(turns+1)/2,
 				"every second Wait at most polls")
-			f.until("the sends", func() bool { return f.tr.queue.len() == 0 })
+			f.until("the sends", func() bool { return f.tr.queue.Len() == 0 })
 		})
 	}
 }

@@ -75,31 +75,3 @@ func TestAFullTableAddsNothing(t *testing.T) {
 	require.Nil(t, tab.add(1, 0))
 	require.Zero(t, tab.open)
 }
-
-func TestTheQueueKeepsOrder(t *testing.T) {
-	rng := rand.New(rand.NewPCG(7, 8))
-	var q completions
-	var dst []transport.Completion
-	pushed, taken := 0, 0
-	for range 20_000 {
-		if rng.IntN(2) == 0 {
-			for range rng.IntN(10) {
-				c := q.push()
-				require.Equal(t, transport.Completion{}, *c)
-				c.N = pushed
-				pushed++
-			}
-			continue
-		}
-		n := rng.IntN(12)
-		want := min(n, q.len())
-		dst = q.take(dst[:0], n)
-		require.Len(t, dst, want)
-		for _, c := range dst {
-			require.Equal(t, taken, c.N)
-			taken++
-		}
-		require.Equal(t, pushed-taken, q.len())
-	}
-	require.Less(t, cap(q.list), 4096, "what was taken does not pile up")
-}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/buffer"
+	"github.com/weirnet/weir/internal/inbox"
 	"github.com/weirnet/weir/internal/sys"
 	"github.com/weirnet/weir/transport"
 )
@@ -27,7 +28,7 @@ type Transport struct {
 	clock sys.Clock
 	pool  *buffer.Pool
 
-	wake waker // any goroutine
+	wake inbox.Waker // any goroutine
 
 	// Loop goroutine only.
 	epoll      sys.Epoll
@@ -36,7 +37,7 @@ type Transport struct {
 	blocks     blocks
 	dirty      []uint32 // slots whose interest may differ from what epoll has
 	resuming   []uint32 // slots whose Send used up its turn
-	queue      completions
+	queue      inbox.Queue[transport.Completion]
 	closed     bool
 
 	// One Wait.
@@ -69,14 +70,13 @@ func Open(cfg Config) (*Transport, error) {
 	if err != nil {
 		return nil, fmt.Errorf("epoll: create: %w", err)
 	}
-	t.wake.fd, err = sys.OpenEventFD()
-	if err != nil {
+	if err = t.wake.Open(); err != nil {
 		t.epoll.Close()
 		return nil, fmt.Errorf("epoll: eventfd: %w", err)
 	}
 	// Edge-triggered, so that nobody has to read it: each write is reported once (epoll(7)).
-	if errno := t.epoll.Add(t.wake.fd, sys.EpollIn|sys.EpollEdge, wakeData); errno != 0 {
-		sys.Close(t.wake.fd)
+	if errno := t.epoll.Add(t.wake.FD(), sys.EpollIn|sys.EpollEdge, wakeData); errno != 0 {
+		t.wake.Close()
 		t.epoll.Close()
 		return nil, fmt.Errorf("epoll: add eventfd: %w", errno)
 	}
@@ -116,7 +116,7 @@ func (t *Transport) Listen(cfg transport.ListenConfig) (transport.Handle, error)
 }
 
 // Wake ends the Wait that runs now, or the next one. Any goroutine.
-func (t *Transport) Wake() error { return t.wake.wake() }
+func (t *Transport) Wake() error { return t.wake.Wake() }
 
 // Now is the time since Open, read at most once per Wait.
 func (t *Transport) Now() time.Duration {
@@ -190,17 +190,16 @@ func (t *Transport) Close() error {
 			t.shut(s, false)
 		}
 	}
-	for i := range t.queue.list[t.queue.head:] {
-		if b := t.queue.list[t.queue.head+i].Buf; b != nil {
+	for ; t.queue.Len() > 0; t.queue.Pop() {
+		if b := t.queue.Peek().Buf; b != nil {
 			b.Release()
 		}
 	}
-	t.queue = completions{}
 	t.blocks.drop()
 	t.dirty, t.resuming = nil, nil
 	t.nextEvent, t.eventCount = 0, 0
 	err := t.epoll.Close()
-	if errno := t.wake.close(); errno != 0 && err == nil {
+	if errno := t.wake.Close(); errno != 0 && err == nil {
 		err = errno
 	}
 	if err != nil {

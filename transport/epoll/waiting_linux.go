@@ -37,12 +37,12 @@ func (t *Transport) Wait(dst []transport.Completion, timeout time.Duration) ([]t
 }
 
 func (t *Transport) wait(timeout time.Duration) error {
-	if t.wake.consume() {
+	if t.wake.Woken() && t.wake.Rouse() {
 		t.stats.Wakes++
 		timeout = 0
 	}
-	if n := min(t.room, t.queue.len()); n > 0 {
-		t.out = t.queue.take(t.out, n)
+	if n := min(t.room, t.queue.Len()); n > 0 {
+		t.out = t.queue.Take(t.out, n)
 		t.room -= n
 	}
 	t.resume()
@@ -110,7 +110,8 @@ func (t *Transport) waitForEvents(timeout time.Duration) (n int, woken bool, err
 		n, errno = t.epoll.WaitRaw(t.events[:], 0)
 		return n, false, errno
 	}
-	if !t.wake.sleep() {
+	if !t.wake.Sleep() {
+		t.wake.Rouse()
 		t.stats.Wakes++
 		n, errno = t.epoll.WaitRaw(t.events[:], 0)
 		return n, true, errno
@@ -121,7 +122,7 @@ func (t *Transport) waitForEvents(timeout time.Duration) (n int, woken bool, err
 		t.counters.BlockingWaits++
 		n, errno = t.epoll.Wait(t.events[:], timeout)
 	}
-	woken = t.wake.rouse()
+	woken = t.wake.Rouse()
 	if woken {
 		t.stats.Wakes++
 	}
@@ -207,8 +208,8 @@ func (t *Transport) hangUp(s *socket, events uint32) uint32 {
 
 // emit returns a zero completion that will be handed out next, valid until the next emit.
 func (t *Transport) emit() *transport.Completion {
-	if t.room == 0 || t.queue.len() > 0 {
-		return t.queue.push()
+	if t.room == 0 || t.queue.Len() > 0 {
+		return t.queue.Add()
 	}
 	t.room--
 	t.out = append(t.out, transport.Completion{})

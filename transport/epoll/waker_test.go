@@ -3,7 +3,6 @@
 package epoll
 
 import (
-	"errors"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -15,55 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/weirnet/weir/internal/sys"
 	"github.com/weirnet/weir/transport"
 )
-
-func newWaker(t *testing.T) *waker {
-	fd, err := sys.OpenEventFD()
-	require.NoError(t, err)
-	return &waker{fd: fd}
-}
-
-// written returns how often an eventfd was written to since it was last asked.
-func written(t *testing.T, fd int) uint64 {
-	t.Helper()
-	var p [8]byte
-	_, err := unix.Read(fd, p[:])
-	if errors.Is(err, unix.EAGAIN) {
-		return 0
-	}
-	require.NoError(t, err)
-	return uint64(p[0]) // little or big, it is small: the other bytes are zero
-}
-
-func isOpen(fd int) bool {
-	_, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
-	return err == nil
-}
-
-func TestAWakeOfALoopThatIsAwakeMakesNoSystemCall(t *testing.T) {
-	w := newWaker(t)
-	defer w.close()
-	for range 3 {
-		require.NoError(t, w.wake())
-	}
-	require.Zero(t, written(t, w.fd))
-	require.False(t, w.sleep(), "the wake is not forgotten")
-	require.True(t, w.sleep(), "many count as one")
-	for range 3 {
-		require.NoError(t, w.wake())
-	}
-	require.NotZero(t, written(t, w.fd))
-	require.Zero(t, written(t, w.fd), "one write for many wakes")
-	require.True(t, w.rouse())
-	require.False(t, w.rouse())
-	require.True(t, w.sleep())
-	require.False(t, w.rouse(), "nobody woke it")
-	require.NoError(t, w.wake())
-	require.True(t, w.consume())
-	require.False(t, w.consume())
-}
 
 func TestAWakeEndsOneWaitOnly(t *testing.T) {
 	f := open(t, Config{})
@@ -76,27 +28,6 @@ func TestAWakeEndsOneWaitOnly(t *testing.T) {
 	f.wait(time.Millisecond)
 	require.EqualValues(t, 1, f.tr.Stats().Wakes)
 	require.NotEqual(t, before, f.tr.Counters().BlockingWaits, "the second one waits")
-}
-
-func TestNobodyWritesToADescriptorThatIsClosed(t *testing.T) {
-	w := newWaker(t)
-	require.True(t, w.sleep())
-	// A goroutine has decided to write, and is preempted.
-	w.state.Store(told + writer)
-	require.Zero(t, w.close())
-	require.True(t, isOpen(w.fd), "closing is left to it")
-	require.ErrorIs(t, w.wake(), transport.ErrClosed)
-	require.NoError(t, w.signal())
-	require.False(t, isOpen(w.fd))
-	require.ErrorIs(t, w.wake(), transport.ErrClosed)
-}
-
-func TestCloseWithoutWritersClosesAtOnce(t *testing.T) {
-	w := newWaker(t)
-	require.NoError(t, w.wake())
-	require.Zero(t, w.close())
-	require.False(t, isOpen(w.fd))
-	require.ErrorIs(t, w.wake(), transport.ErrClosed)
 }
 
 func TestWakesFromManyGoroutinesAreNeverLostAndEndWithClose(t *testing.T) {
@@ -154,7 +85,7 @@ func TestARawWaitLetsTheRuntimeStopTheWorld(t *testing.T) {
 		assert.NoError(t, err)
 		returned.Store(true)
 	}()
-	for !waiting.Load() || f.tr.wake.state.Load() != asleep {
+	for !waiting.Load() || !f.tr.wake.Asleep() {
 		runtime.Gosched()
 	}
 	for range 5 {
@@ -208,7 +139,7 @@ func (f *fixture) sleeping(fn func()) {
 		_, err := f.tr.Wait(nil, -1)
 		assert.NoError(f, err)
 	}()
-	for f.tr.wake.state.Load() != asleep {
+	for !f.tr.wake.Asleep() {
 		runtime.Gosched()
 	}
 	fn()
@@ -249,7 +180,7 @@ func TestASignalDoesNotEndAWait(t *testing.T) {
 			_, err := f.tr.Wait(nil, time.Hour)
 			assert.NoError(t, err)
 		}()
-		for tid.Load() == 0 || f.tr.wake.state.Load() != asleep {
+		for tid.Load() == 0 || !f.tr.wake.Asleep() {
 			runtime.Gosched()
 		}
 		for range 20 {

@@ -47,7 +47,7 @@ func (t *Transport) finishWatch(s *slot, e *event) {
 		t.stats.Stale++
 	case more && e.result&(unix.POLLHUP|unix.POLLERR) != 0 && !s.hangup:
 		s.hangup = true // its end is this one's
-		t.todo.push(work{slot: s.index, gen: s.gen, kind: kindCancel, of: kindWatch})
+		t.todo.Push(work{slot: s.index, gen: s.gen, kind: kindCancel, of: kindWatch})
 	case more:
 	case s.hangup || e.result >= 0 && (!s.eof || e.result&(unix.POLLHUP|unix.POLLERR) != 0):
 		t.finish(o, nil)
@@ -89,7 +89,7 @@ func (t *Transport) closeWrite(s *slot) {
 func (t *Transport) submitClose(s *slot, op *transport.Op) {
 	s.state, s.reset, s.closeToken = stateClosing, op.Reset, op.Token
 	s.closing = queued
-	t.todo.push(work{slot: s.index, gen: s.gen, kind: kindClose})
+	t.todo.Push(work{slot: s.index, gen: s.gen, kind: kindClose})
 }
 
 // issueClose ends what was not begun, cancels what was, and closes. While a receive is armed, close(2) alone would send
@@ -171,7 +171,7 @@ func (t *Transport) submitCancel(op *transport.Op) {
 		if k == kindSend {
 			k = s.send.at()
 		}
-		t.todo.push(work{slot: s.index, gen: s.gen, kind: kindCancel, of: k})
+		t.todo.Push(work{slot: s.index, gen: s.gen, kind: kindCancel, of: k})
 	case k == kindSend:
 		t.finishSending(s, transport.ErrCanceled)
 	case k == kindConnect:

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/buffer"
+	"github.com/weirnet/weir/internal/inbox"
 	"github.com/weirnet/weir/internal/ring"
 	"github.com/weirnet/weir/internal/sys"
 	"github.com/weirnet/weir/transport"
@@ -197,9 +198,9 @@ func (t *Transport) park(s *slot) {
 	s.recv.stage = parked
 	w := work{slot: s.index, gen: s.gen, kind: kindRecv}
 	if s.recv.fed {
-		t.sated.push(w)
+		t.sated.Push(w)
 	} else {
-		t.hungry.push(w)
+		t.hungry.Push(w)
 	}
 }
 
@@ -207,10 +208,10 @@ func (t *Transport) park(s *slot) {
 // none again costs an entry and a completion.
 func (t *Transport) unpark() {
 	n := t.blocks.free()
-	for _, q := range [...]*fifo[work]{&t.hungry, &t.sated} {
-		for ; n > 0 && q.len() > 0; n-- {
-			w := *q.peek()
-			q.pop()
+	for _, q := range [...]*inbox.Queue[work]{&t.hungry, &t.sated} {
+		for ; n > 0 && q.Len() > 0; n-- {
+			w := *q.Peek()
+			q.Pop()
 			if s := t.slots.at(w.slot); s.gen == w.gen && s.recv.stage == parked {
 				s.recv.fed = false
 				t.queue(s, &s.recv.operation, kindRecv)

@@ -61,7 +61,7 @@ func (t *Transport) start(s *slot, o *operation, k kind, token transport.Token) 
 // queue asks for an entry.
 func (t *Transport) queue(s *slot, o *operation, k kind) {
 	o.stage = queued
-	t.todo.push(work{slot: s.index, gen: s.gen, kind: k})
+	t.todo.Push(work{slot: s.index, gen: s.gen, kind: k})
 }
 
 // finish ends an operation.
@@ -94,16 +94,16 @@ func (t *Transport) entry(k kind, s *slot) *ring.SQE {
 // kernel keeps aside if need be.
 func (t *Transport) issue() (more bool) {
 	room := t.ring.CQSpace()
-	for t.todo.len() > 0 {
+	for t.todo.Len() > 0 {
 		if room < 2 { // a Close makes two entries
 			return true
 		}
-		w := *t.todo.peek()
+		w := *t.todo.Peek()
 		before := t.ring.Prepared()
 		if !t.issueOne(&w) {
 			return true
 		}
-		t.todo.pop()
+		t.todo.Pop()
 		room -= int(t.ring.Prepared() - before)
 	}
 	return false
@@ -145,7 +145,7 @@ func (t *Transport) release() {
 		return
 	}
 	for _, w := range t.held {
-		t.todo.push(w)
+		t.todo.Push(w)
 	}
 	t.held = t.held[:0]
 }
@@ -156,7 +156,7 @@ const (
 )
 
 // load is how many completions wait to be handed out, in per cent of what the completion queue holds.
-func (t *Transport) load() int { return 100 * t.events.len() / len(t.ring.CQEs) }
+func (t *Transport) load() int { return 100 * t.events.Len() / len(t.ring.CQEs) }
 
 // hold keeps w for later and returns true when at least limit per cent of the completion queue wait to be handed out.
 func (t *Transport) hold(w *work, limit int, count *uint64) bool {

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/buffer"
+	"github.com/weirnet/weir/internal/inbox"
 	"github.com/weirnet/weir/internal/ring"
 	"github.com/weirnet/weir/internal/sys"
 	"github.com/weirnet/weir/transport"
@@ -44,29 +45,29 @@ type Transport struct {
 	raw      bool
 	warn     func(text string)
 	features Features
-	wake     wake
+	wake     inbox.Waker
 
 	// Loop goroutine only.
 	slots       slots
-	connecting  map[transport.Token]*slot  // by the Connect's token
-	todo        fifo[work]                 // entries to make
-	held        []work                     // entries to make when fewer completions wait
-	hungry      fifo[work]                 // receives that wait for blocks
-	sated       fifo[work]                 // and those that had some lately
-	unsettled   []sent                     // skipped sends that are in the queue
-	events      fifo[event]                // completions of the ring that were not handed out
-	done        fifo[transport.Completion] // completions that did not fit the batch they belong to
-	out         []transport.Completion     // the batch that Wait is filling; nil outside of Wait
-	outLimit    int                        // its length at most; 0 outside of Wait
-	outstanding int                        // entries in the kernel, the ones without a slot included
-	failed      error                      // what every Wait returns: completions were lost
-	overflown   bool                       // so was the queue when it was last looked at
-	urgent      int                        // sends that must end in the next Wait
-	watched     stage                      // of the poll on wake's eventfd
-	refused     int                        // receives in a row that found no block although there was one
-	ringless    bool                       // the kernel refuses blocks for good, see refuse
-	pipes       [][2]int                   // idle ones, empty
-	now         time.Duration              // valid while nowRead
+	connecting  map[transport.Token]*slot         // by the Connect's token
+	todo        inbox.Queue[work]                 // entries to make
+	held        []work                            // entries to make when fewer completions wait
+	hungry      inbox.Queue[work]                 // receives that wait for blocks
+	sated       inbox.Queue[work]                 // and those that had some lately
+	unsettled   []sent                            // skipped sends that are in the queue
+	events      inbox.Queue[event]                // completions of the ring that were not handed out
+	done        inbox.Queue[transport.Completion] // completions that did not fit the batch they belong to
+	out         []transport.Completion            // the batch that Wait is filling; nil outside of Wait
+	outLimit    int                               // its length at most; 0 outside of Wait
+	outstanding int                               // entries in the kernel, the ones without a slot included
+	failed      error                             // what every Wait returns: completions were lost
+	overflown   bool                              // so was the queue when it was last looked at
+	urgent      int                               // sends that must end in the next Wait
+	watched     stage                             // of the poll on wake's eventfd
+	refused     int                               // receives in a row that found no block although there was one
+	ringless    bool                              // the kernel refuses blocks for good, see refuse
+	pipes       [][2]int                          // idle ones, empty
+	now         time.Duration                     // valid while nowRead
 	nowRead     bool
 	closed      bool
 	peer        sys.Sockaddr // scratch
@@ -167,8 +168,8 @@ func (t *Transport) set(cfg Config, rc ring.Config) (err error) {
 		return err
 	}
 	t.features &^= cfg.Without
-	if err := t.wake.open(); err != nil {
-		return err
+	if err := t.wake.Open(); err != nil {
+		return fmt.Errorf("uring: eventfd: %w", err)
 	}
 	t.armWake()
 	return nil
@@ -211,7 +212,7 @@ func (t *Transport) Now() time.Duration {
 func (t *Transport) Clock() time.Duration { return t.clock.Now() }
 
 // Wake implements transport.Transport. Any goroutine.
-func (t *Transport) Wake() error { return t.wake.ring() }
+func (t *Transport) Wake() error { return t.wake.Wake() }
 
 // Listen implements transport.Transport.
 func (t *Transport) Listen(cfg transport.ListenConfig) (transport.Handle, error) {
@@ -286,7 +287,7 @@ func (t *Transport) Counters() Counters {
 	if t.ring != nil && !t.closed {
 		c.Lost = uint64(t.ring.Dropped())
 	}
-	c.Parked = t.hungry.len() + t.sated.len()
+	c.Parked = t.hungry.Len() + t.sated.Len()
 	if t.blocks != nil {
 		c.Blocks = t.blocks.window
 	}
@@ -301,7 +302,7 @@ func (t *Transport) Close() error {
 	}
 	t.closed = true
 	t.counters = t.Counters()
-	t.wake.close()
+	t.wake.Close()
 	err := t.quiesce()
 	lost := t.ring.Dropped() > 0
 	for i := range t.slots.len() {
@@ -315,11 +316,11 @@ func (t *Transport) Close() error {
 			t.closeSlot(s)
 		}
 	}
-	for t.done.len() > 0 {
-		if b := t.done.peek().Buf; b != nil {
+	for t.done.Len() > 0 {
+		if b := t.done.Peek().Buf; b != nil {
 			b.Release()
 		}
-		t.done.pop()
+		t.done.Pop()
 	}
 	t.free()
 	return err
@@ -368,8 +369,8 @@ func (t *Transport) quiesce() error {
 // discard takes completions and frees what they bring.
 func (t *Transport) discard() {
 	t.drain(true)
-	for ; t.events.len() > 0; t.events.pop() {
-		e := t.events.peek()
+	for ; t.events.Len() > 0; t.events.Pop() {
+		e := t.events.Peek()
 		if e.flags&ring.FlagMore == 0 {
 			t.outstanding--
 		}
@@ -420,7 +421,7 @@ func (t *Transport) free() {
 	if t.ring != nil {
 		t.ring.Close()
 	}
-	t.wake.free()
+	t.wake.Close()
 }
 
 func closePipe(p [2]int) {

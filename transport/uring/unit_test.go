@@ -3,13 +3,9 @@
 package uring
 
 import (
-	"math/rand/v2"
 	"reflect"
-	"runtime"
-	"sync"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
@@ -55,31 +51,6 @@ func TestConfigTakesPowersOfTwoWithinLimits(t *testing.T) {
 	}
 }
 
-func TestFifoKeepsOrderAndReusesItsMemory(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 1))
-	var q fifo[int]
-	var model []int
-	for i := range 100_000 {
-		if rng.IntN(2) == 0 || len(model) == 0 {
-			q.push(i)
-			model = append(model, i)
-		} else {
-			require.Equal(t, model[0], *q.peek())
-			q.pop()
-			model = model[1:]
-		}
-		require.Equal(t, len(model), q.len())
-	}
-	// One that never runs empty does not grow.
-	q = fifo[int]{}
-	q.push(0)
-	for i := range 1_000_000 {
-		q.push(i)
-		q.pop()
-	}
-	require.LessOrEqual(t, cap(q.items), 8192)
-}
-
 func TestAHandleOfAnEarlierSocketIsStale(t *testing.T) {
 	var ss slots
 	seen := map[transport.Handle]bool{}
@@ -122,42 +93,6 @@ func TestSlotsStayWhereTheyAre(t *testing.T) {
 	require.Equal(t, 5*chunkSlots, ss.open)
 }
 
-func TestWakeNeverTouchesADescriptorOfAClosedTransport(t *testing.T) {
-	for range 200 {
-		var w wake
-		require.NoError(t, w.open())
-		var all sync.WaitGroup
-		for range 3 {
-			all.Go(func() {
-				for w.ring() == nil {
-					runtime.Gosched()
-				}
-			})
-		}
-		for range 20 {
-			if w.sleep() {
-				runtime.Gosched()
-			}
-			w.take()
-		}
-		w.free()
-		all.Wait()
-		require.ErrorIs(t, w.ring(), transport.ErrClosed)
-	}
-}
-
-func TestFeaturesHaveNames(t *testing.T) {
-	assert.Equal(t, "limited receives, skipped sends", (LimitedReceives | SkippedSends).String())
-	assert.Empty(t, Features(0).String())
-}
-
-func TestProbeAnswersNilWhereOpenWorks(t *testing.T) {
-	openTest(t, Config{})
-	before := descriptors(t)
-	require.NoError(t, Probe())
-	require.Equal(t, before, descriptors(t))
-}
-
 // TestAStaleCompletionIsCountedAndWhatItBringsIsFreed plays what the kernel must not do: a completion for a slot that
 // was freed.
 func TestAStaleCompletionIsCountedAndWhatItBringsIsFreed(t *testing.T) {
@@ -185,7 +120,7 @@ func TestAStaleCompletionIsCountedAndWhatItBringsIsFreed(t *testing.T) {
 	require.NoError(t, unix.Pipe(p[:]))
 	defer unix.Close(p[0])
 	tr.outstanding++
-	tr.events.push(event{data: accept, result: int32(p[1])})
+	tr.events.Push(event{data: accept, result: int32(p[1])})
 	out, err := tr.Wait(nil, 0)
 	require.NoError(t, err)
 	require.Empty(t, out)

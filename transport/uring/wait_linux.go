@@ -35,13 +35,13 @@ func (t *Transport) Wait(dst []transport.Completion, timeout time.Duration) ([]t
 	if t.outLimit == base {
 		t.outLimit = base + batch
 	}
-	if t.todo.len() == 0 {
+	if t.todo.Len() == 0 {
 		t.deliver()
 	}
 	var err error
 	// A batch that is full already needs no system call. One that is not gets one: who makes operations that end at
 	// once in each turn must not keep others from ending.
-	if len(t.out) < t.outLimit || t.todo.len() > 0 {
+	if len(t.out) < t.outLimit || t.todo.Len() > 0 {
 		t.stats.Waits++
 		err = t.work(base, timeout)
 	}
@@ -56,7 +56,7 @@ func (t *Transport) Wait(dst []transport.Completion, timeout time.Duration) ([]t
 }
 
 // waiting reports whether there is something to hand out.
-func (t *Transport) waiting() bool { return t.done.len() > 0 || t.events.len() > 0 }
+func (t *Transport) waiting() bool { return t.done.Len() > 0 || t.events.Len() > 0 }
 
 // work enters the kernel until there is something to hand out, or time is up.
 func (t *Transport) work(base int, timeout time.Duration) error {
@@ -69,8 +69,8 @@ func (t *Transport) work(base int, timeout time.Duration) error {
 		pending := t.ring.Pending()
 		may := !more && timeout != 0 && len(t.out) == base && len(t.unsettled) == 0 && !t.waiting()
 		slept, err := t.enter(may, timeout)
-		if slept || t.wake.rang() {
-			woken = t.wake.take() || woken
+		if slept || t.wake.Woken() {
+			woken = t.wake.Rouse() || woken
 		}
 		if err != nil {
 			return err
@@ -88,7 +88,7 @@ func (t *Transport) work(base int, timeout time.Duration) error {
 			if err := t.ring.Wait(stallTurn, false); err != nil && !errors.Is(err, ring.ErrDropped) {
 				return fmt.Errorf("uring: enter: %w", err)
 			}
-		case !stalled && (left > 0 || t.todo.len() > 0 && (more || t.urgent > 0)):
+		case !stalled && (left > 0 || t.todo.Len() > 0 && (more || t.urgent > 0)):
 			// There is more to submit than was taken, or a send that must end in this Wait.
 		case len(t.out) > base:
 			return nil
@@ -104,10 +104,10 @@ func (t *Transport) work(base int, timeout time.Duration) error {
 // enter submits, and waits if it may sleep. It reports whether it has waited.
 func (t *Transport) enter(may bool, timeout time.Duration) (slept bool, err error) {
 	switch {
-	case may && t.wake.sleep():
+	case may && t.wake.Sleep():
 		slept = true
 		err = t.sleep(timeout)
-	case t.events.len() > 0:
+	case t.events.Len() > 0:
 		// There is enough to hand out: only submit, so that the ring does not fill up.
 		err = t.ring.Submit()
 	default:
@@ -136,7 +136,7 @@ func (t *Transport) sleep(timeout time.Duration) error {
 	if err := t.ring.Wait(rawWait, true); err != nil {
 		return err
 	}
-	if first, end := t.ring.Ready(); first != end || t.wake.rang() {
+	if first, end := t.ring.Ready(); first != end || t.wake.Woken() {
 		return nil
 	}
 	if timeout > 0 {
@@ -156,7 +156,7 @@ func (t *Transport) drain(all bool) {
 			t.finishSend(&e)
 			continue
 		}
-		t.events.push(e)
+		t.events.Push(e)
 	}
 	t.ring.Reaped(end)
 	overflown := t.ring.Overflown()
@@ -219,13 +219,13 @@ func (t *Transport) drop(cs []transport.Completion) {
 
 // deliver fills the batch with what waits.
 func (t *Transport) deliver() {
-	for t.done.len() > 0 && len(t.out) < t.outLimit {
-		t.out = append(t.out, *t.done.peek())
-		t.done.pop()
+	for t.done.Len() > 0 && len(t.out) < t.outLimit {
+		t.out = append(t.out, *t.done.Peek())
+		t.done.Pop()
 	}
-	for t.events.len() > 0 && len(t.out) < t.outLimit {
-		e := *t.events.peek()
-		t.events.pop()
+	for t.events.Len() > 0 && len(t.out) < t.outLimit {
+		e := *t.events.Peek()
+		t.events.Pop()
 		t.dispatch(&e)
 	}
 }
@@ -293,11 +293,11 @@ func (t *Transport) returned(s *slot) {
 
 // emit hands a completion out, in this batch if it fits.
 func (t *Transport) emit(c transport.Completion) {
-	if len(t.out) < t.outLimit && t.done.len() == 0 {
+	if len(t.out) < t.outLimit && t.done.Len() == 0 {
 		t.out = append(t.out, c)
 		return
 	}
-	t.done.push(c)
+	t.done.Push(c)
 }
 
 // errnoOf is the error of a negative result.
