@@ -83,3 +83,16 @@ func TestListenOnAPortInUseFailsInTheEnd(t *testing.T) {
 type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// child is what this binary does as the child process of a test.
+func child(role string) int {
+	err := fmt.Errorf("unknown role")
+	if kind, ok := strings.CutPrefix(role, "until killed on "); ok {
+		err = serveUntilKilled(weir.Kind(kind))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, role, err)
+		return 1
+	}
+	return 0
+}

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -22,53 +20,6 @@ import (
 	"github.com/weirnet/weir/loop"
 	"github.com/weirnet/weir/pipeline"
 )
-
-func TestCloseFromEightGoroutinesClosesOnce(t *testing.T) {
-	covers(t, "panjf2000/gnet#110", "panjf2000/gnet#29")
-	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
-		const closers, batch = 8, 50
-		conns := scaled(3000, 300)
-		r := newRig(t, &weir.Server{Transport: kind, Loops: 2}, keeper)
-		for done := 0; done < conns; done += batch {
-			clients := make([]net.Conn, batch)
-			for i := range clients {
-				c, err := r.tryDial()
-				require.NoError(t, err)
-				clients[i] = c
-			}
-			refs := r.kept(done + batch)[done:]
-			start := make(chan struct{})
-			var others sync.WaitGroup
-			for i := range batch {
-				for k := range closers {
-					others.Go(func() {
-						<-start
-						_ = refs[i].TryWrite([]byte("a write that may fail"))
-						if err := refs[i].Close(); err != nil && !errors.Is(err, pipeline.ErrClosed) {
-							t.Errorf("closer %d: %v", k, err)
-						}
-					})
-				}
-				others.Go(func() { // and the peer at the same time
-					<-start
-					if i%2 == 0 {
-						_ = reset(clients[i])
-					} else {
-						_ = clients[i].Close()
-					}
-				})
-			}
-			close(start)
-			others.Wait()
-			for _, ref := range refs {
-				receive(t, ref.Closed(), "the end")
-				require.ErrorIs(t, ref.Close(), pipeline.ErrClosed)
-			}
-		}
-		assert.EqualValues(t, conns, r.Inactive.Load())
-		assert.Empty(t, r.log.Lines("level=ERROR"))
-	})
-}
 
 // stuff fills what the kernel takes for a peer that does not read, until more is pending than before for good.
 func (r *rig) stuff(ref pipeline.Ref, bytes int) {
@@ -363,57 +314,6 @@ func TestASendThatFailsClosesAndAnswers(t *testing.T) {
 				}
 				assert.Empty(t, answers)
 				r.OnLoop(0, func(l *loop.Loop) { assert.Zero(t, l.Stats().Panics) })
-			})
-		})
-	}
-}
-
-func TestOnTheLoopTheLimitOfPendingBytesIsExact(t *testing.T) {
-	covers(t, "lesismal/nbio#40")
-	const limit = 128 << 10
-	for _, tc := range []struct {
-		name  string
-		sizes []int
-		taken int
-	}{
-		{"limit-1, then 1", []int{64 << 10, 64<<10 - 1, 1025}, 3},
-		{"limit, then 1", []int{64 << 10, 64 << 10, 1025}, 3},
-		{"over the limit, then 1", []int{64 << 10, 64 << 10, 1025, 1025}, 3},
-		{"one message over the limit", []int{limit + 1}, 1},
-		{"one message over the limit, then 1", []int{limit + 1, 1}, 1},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
-				causes := make(chan error, 1)
-				srv := &weir.Server{Transport: kind, Loops: 1, Channel: channel.Config{MaxPendingBytes: limit}}
-				r := newRig(t, srv, only(func() any {
-					return &hooks{
-						active:   keep,
-						inactive: func(ctx *pipeline.Context) error { causes <- ctx.Cause(); return nil },
-					}
-				}))
-				c := r.dial()
-				ref := r.kept(1)[0]
-				sum := 0
-				r.execute(ref, func(ctx *pipeline.Context) {
-					for i, n := range tc.sizes {
-						err := ctx.Write(make([]byte, n))
-						if i < tc.taken {
-							assert.NoError(t, err, "write %d of %d bytes", i, n)
-							sum += n
-						} else {
-							assert.ErrorIs(t, err, pipeline.ErrPendingLimit, "write %d of %d bytes", i, n)
-						}
-					}
-				})
-				if tc.taken < len(tc.sizes) {
-					require.ErrorIs(t, receive(t, causes, "the cause"), pipeline.ErrPendingLimit)
-					return
-				}
-				_, err := io.CopyN(io.Discard, c, int64(sum))
-				require.NoError(t, err, "all that was taken arrives")
-				require.NoError(t, c.Close())
-				require.NoError(t, receive(t, causes, "the cause"))
 			})
 		})
 	}

@@ -189,50 +189,6 @@ func TestTheFirstFrameMayComeWithWhatPrecedesIt(t *testing.T) {
 	})
 }
 
-// switcher speaks lines until it is asked to speak frames of another format.
-type switcher struct{}
-
-func (switcher) ChannelRead(ctx *pipeline.Context, msg any) error {
-	if line := msg.(*buffer.Buf); string(line.Bytes()) != "switch" {
-		return errors.Join(ctx.Write(line), ctx.Write("\n"))
-	}
-	frames, err := codec.NewLengthField(codec.LengthFieldConfig{Width: 2, Strip: 2})
-	if err != nil {
-		return err
-	}
-	if _, err = ctx.Pipeline().Replace("speaker", "speaker", &prefixed{}); err != nil {
-		return err
-	}
-	_, err = ctx.Pipeline().Replace("framer", "framer", frames)
-	return err
-}
-
-func TestADecoderThatIsReplacedHandsOnWhatItHolds(t *testing.T) {
-	covers(t, "cloudwego/netpoll#421")
-	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
-		r := newRig(t, &weir.Server{Transport: kind, Loops: 1}, func(p *pipeline.Pipeline) error {
-			lines, err := codec.NewLines(codec.LinesConfig{})
-			if err != nil {
-				return err
-			}
-			return errors.Join(p.AddLast("framer", lines), p.AddLast("speaker", switcher{}))
-		})
-		text := "a line\nswitch\n\x00\x03\n\n\n\x00\x05frame"
-		for cut := range len(text) {
-			c := r.dial()
-			for _, part := range []string{text[:cut], text[cut:]} {
-				_, err := io.WriteString(c, part)
-				require.NoError(t, err)
-			}
-			require.NoError(t, c.(*net.TCPConn).CloseWrite())
-			got, err := io.ReadAll(c)
-			require.NoError(t, err)
-			assert.Equal(t, "a line\n\x00\x00\x00\x03\n\n\n\x00\x00\x00\x05frame", string(got), "cut at %d", cut)
-			c.Close()
-		}
-	})
-}
-
 func TestFramesThatAreKeptPastTheirChannelStayWhatTheyWere(t *testing.T) {
 	covers(t, "cloudwego/netpoll#143", "lesismal/nbio#113")
 	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {

@@ -3,14 +3,10 @@
 package fieldtest
 
 import (
-	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"runtime"
@@ -30,85 +26,6 @@ import (
 	"github.com/weirnet/weir/loop"
 	"github.com/weirnet/weir/pipeline"
 )
-
-// faulty is an echo that panics when a message says so. Messages are 8 bytes.
-type faulty struct {
-	rest []byte
-	wild *atomic.Int64
-}
-
-const panicMark = 0xdead
-
-func (f *faulty) ChannelRead(ctx *pipeline.Context, msg any) error {
-	f.rest = append(f.rest, msg.(*buffer.Buf).Bytes()...)
-	for ; len(f.rest) >= 8; f.rest = f.rest[8:] {
-		if binary.BigEndian.Uint16(f.rest) == panicMark {
-			f.wild.Add(1)
-			panic("a handler's mistake")
-		}
-		ctx.Out().Append(f.rest[:8])
-	}
-	return nil
-}
-
-func TestAHandlerThatPanicsNowAndThenHarmsOnlyItsChannel(t *testing.T) {
-	covers(t, "panjf2000/gnet#417")
-	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
-		clients, messages := 16, scaled(3000, 500)
-		var wild atomic.Int64
-		r := newRig(t, &weir.Server{Transport: kind, Loops: 2}, only(func() any { return &faulty{wild: &wild} }))
-		neighbour := r.dial() // never panics, lives from the first to the last
-		require.NoError(t, ping(neighbour, "unharmed"))
-		var provoked atomic.Int64
-		require.NoError(t, all(clients, func(i int) error {
-			rnd := rand.New(rand.NewPCG(uint64(i), 5))
-			var c net.Conn
-			defer func() {
-				if c != nil {
-					c.Close()
-				}
-			}()
-			for range messages {
-				if c == nil {
-					var err error
-					if c, err = r.tryDial(); err != nil {
-						return err
-					}
-				}
-				text := string(binary.BigEndian.AppendUint64(nil, rnd.Uint64()>>16))
-				if rnd.IntN(1000) > 0 {
-					if err := ping(c, text); err != nil {
-						return err
-					}
-					continue
-				}
-				provoked.Add(1)
-				if _, err := c.Write(binary.BigEndian.AppendUint64(nil, panicMark<<48)); err != nil {
-					return err
-				}
-				if n, err := c.Read(make([]byte, 1)); n != 0 || err == nil {
-					return fmt.Errorf("read %d bytes, %w after a panic", n, err)
-				}
-				c.Close()
-				c = nil
-			}
-			return nil
-		}))
-		require.NoError(t, ping(neighbour, "unharmed"))
-		if provoked.Load() == 0 {
-			t.Skip("no panic was drawn")
-		}
-		assert.Equal(t, provoked.Load(), wild.Load())
-		panics := uint64(0)
-		for _, l := range r.stats().Loops {
-			panics += l.Loop.Panics
-		}
-		assert.EqualValues(t, provoked.Load(), panics, "each is counted")
-		lines := r.log.Lines("handler panicked")
-		assert.Len(t, lines, int(provoked.Load()), "and logged once")
-		assert.Contains(t, lines[0], "faulty", "with the handler's name")
-	})
-}
 
 func TestATaskThatFailsKeepsNoOtherFromRunning(t *testing.T) {
 	covers(t, "panjf2000/gnet#179")
@@ -229,81 +146,6 @@ func TestDialingInACallbackOfAWriteCompletesOrSaysWhyNot(t *testing.T) {
 		require.NoError(t, receive(t, dialed, "the answer over the connection from the loop to itself"))
 		_, err := io.ReadFull(c, make([]byte, 5))
 		require.NoError(t, err)
-	})
-}
-
-// busy answers a request from another goroutine when gate is closed; some of these handlers close their channel then.
-type busy struct {
-	gate              chan struct{}
-	requests, stopped *atomic.Int64
-	answer            []byte
-	closes            bool
-	working, stopping bool
-}
-
-func (w *busy) ChannelRead(ctx *pipeline.Context, _ any) error {
-	w.working = true
-	w.requests.Add(1)
-	ref := ctx.Ref()
-	go func() {
-		<-w.gate
-		_ = ref.TryWrite(w.answer)
-		_ = ref.Execute(func(ctx *pipeline.Context) {
-			if w.working = false; w.stopping || w.closes {
-				_ = ctx.Close()
-			}
-		})
-	}()
-	return nil
-}
-
-func (w *busy) ChannelShutdown(ctx *pipeline.Context) error {
-	w.stopping = true
-	w.stopped.Add(1)
-	if !w.working {
-		return ctx.Close()
-	}
-	return nil
-}
-
-func TestShutdownDuringRequestsLosesNoResponse(t *testing.T) {
-	covers(t, "cloudwego/netpoll#107")
-	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
-		conns := scaled(1000, 200)
-		var requests, stopped, made atomic.Int64
-		early, late := make(chan struct{}), make(chan struct{})
-		answer := stream(13, 20_000)
-		r := newRig(t, &weir.Server{Transport: kind, Loops: 2}, only(func() any {
-			n := made.Add(1)
-			w := &busy{gate: late, requests: &requests, stopped: &stopped, answer: answer, closes: n%3 == 0}
-			if n%2 == 0 {
-				w.gate = early
-			}
-			return w
-		}))
-		clients := make([]net.Conn, conns)
-		for i := range clients {
-			clients[i] = r.dial()
-			_, err := io.WriteString(clients[i], "request")
-			require.NoError(t, err)
-		}
-		r.eventually(func() bool { return requests.Load() == int64(conns) }, "all requests are under way")
-		ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
-		defer cancel()
-		down := make(chan error, 1)
-		close(early) // these are answered, and some close themselves, while Shutdown begins
-		go func() { down <- r.Server.Shutdown(ctx) }()
-		r.eventually(func() bool { return stopped.Load() > 0 }, "handlers are told")
-		close(late)
-		require.NoError(t, all(conns, func(i int) error {
-			got, err := io.ReadAll(clients[i])
-			if err != nil || !bytes.Equal(got, answer) {
-				return fmt.Errorf("client %d: %d bytes of %d, then %w", i, len(got), len(answer), err)
-			}
-			return clients[i].Close()
-		}))
-		require.NoError(t, receive(t, down, "Shutdown's answer"))
-		require.ErrorIs(t, r.Server.Wait(), weir.ErrServerClosed)
 	})
 }
 

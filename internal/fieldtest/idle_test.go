@@ -41,21 +41,6 @@ func (r *rig) asleep(window time.Duration) {
 	r.t.Logf("%d turns, %d waits", turns2-turns, entered2-entered)
 }
 
-func TestAThousandIdleConnectionsWakeNobody(t *testing.T) {
-	covers(t, "xtaci/gaio#17")
-	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
-		conns := scaled(1000, 200)
-		r := newRig(t, &weir.Server{Transport: kind, Loops: 2}, initEcho)
-		for range conns {
-			require.NoError(t, ping(r.dial(), "x"))
-		}
-		r.asleep(time.Second)
-		for _, c := range r.clients {
-			require.NoError(t, ping(c, "y"))
-		}
-	})
-}
-
 func TestChurnLeavesAnIdleServerIdle(t *testing.T) {
 	covers(t, "panjf2000/gnet#526")
 	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {

@@ -9,76 +9,17 @@ import (
 	"net"
 	"runtime"
 	"runtime/debug"
-	"sync/atomic"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirnet/weir"
-	"github.com/weirnet/weir/buffer"
 	"github.com/weirnet/weir/channel"
 	"github.com/weirnet/weir/internal/invariants"
 	"github.com/weirnet/weir/loop"
 	"github.com/weirnet/weir/pipeline"
 )
-
-func TestAMessageAllocatesNothing(t *testing.T) {
-	if invariants.Enabled {
-		t.Skip("builds with -tags invariants record where each Buf was taken")
-	}
-	if raceDetector {
-		t.Skip("the race detector allocates")
-	}
-	for _, network := range []string{"tcp", "unix"} {
-		t.Run(network, func(t *testing.T) {
-			onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
-				messages := scaled(100_000, 20_000)
-				r := newRigOn(t, network, &weir.Server{Transport: kind, Loops: 1, WatchdogAfter: -1}, initEcho)
-				c := r.dial()
-				// The client makes its calls itself: a deadline of package net, say, is a timer.
-				raw, err := c.(syscall.Conn).SyscallConn()
-				require.NoError(t, err)
-				sent, got := bytes.Repeat([]byte("m"), 64), make([]byte, 64)
-				failed := error(nil)
-				errs := 0
-				require.NoError(t, raw.Control(func(fd uintptr) {
-					if failed = syscall.SetNonblock(int(fd), false); failed != nil {
-						return
-					}
-					trip := func() {
-						if n, err := syscall.Write(int(fd), sent); n != len(sent) || err != nil {
-							errs++
-						}
-						for at := 0; at < len(got); {
-							n, err := syscall.Read(int(fd), got[at:])
-							if n <= 0 || err != nil {
-								errs++
-								return
-							}
-							at += n
-						}
-					}
-					for range 2000 {
-						trip()
-					}
-					defer debug.SetGCPercent(debug.SetGCPercent(-1))
-					var before, after runtime.MemStats
-					runtime.ReadMemStats(&before)
-					for range messages {
-						trip()
-					}
-					runtime.ReadMemStats(&after)
-					t.Logf("%d allocations for %d messages", after.Mallocs-before.Mallocs, messages)
-					assert.Less(t, after.Mallocs-before.Mallocs, uint64(100))
-				}))
-				require.NoError(t, failed)
-				assert.Zero(t, errs)
-			})
-		})
-	}
-}
 
 func TestAWriteOfAnotherGoroutineAllocatesNothing(t *testing.T) {
 	if invariants.Enabled {
@@ -254,73 +195,4 @@ func TestWhatIsWrittenMayBeUsedAgainAtOnce(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestBuffersThatAreKeptPastTheEndStayWhatTheyWere(t *testing.T) {
-	covers(t, "cloudwego/netpoll#143")
-	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
-		conns, size := scaled(400, 80), 20_000
-		var wrong, kept atomic.Int64
-		r := newRig(t, &weir.Server{Transport: kind, Loops: 1}, only(func() any {
-			var bufs []*buffer.Buf
-			return &hooks{
-				read: func(_ *pipeline.Context, b *buffer.Buf) error {
-					bufs = append(bufs, b.Retain())
-					kept.Add(1)
-					return nil
-				},
-				inactive: func(ctx *pipeline.Context) error {
-					at, seed := -1, uint64(0)
-					for _, b := range bufs {
-						p := b.Bytes()
-						if at < 0 {
-							at, seed = 0, uint64(p[0]) // its first byte says which stream follows
-							p = p[1:]
-						}
-						want := make([]byte, len(p))
-						if pattern(want, seed, at); !bytes.Equal(want, p) {
-							wrong.Add(1)
-						}
-						at += len(p)
-						b.Release()
-					}
-					return nil
-				},
-			}
-		}))
-		require.NoError(t, all(8, func(k int) error {
-			for i := range conns / 8 {
-				c, err := r.tryDial()
-				if err != nil {
-					return err
-				}
-				seed := byte(i*8 + k)
-				text := append([]byte{seed}, stream(uint64(seed), size)...)
-				for len(text) > 0 {
-					n := min(len(text), 1+(i*731)%7000)
-					if _, err := c.Write(text[:n]); err != nil {
-						return err
-					}
-					text = text[n:]
-				}
-				switch i % 3 {
-				case 0:
-					err = c.Close()
-				case 1:
-					err = reset(c)
-				default:
-					err = c.(*net.TCPConn).CloseWrite()
-					_, _ = io.Copy(io.Discard, c)
-					c.Close()
-				}
-				if err != nil {
-					return err
-				}
-			}
-			return nil
-		}))
-		r.eventually(func() bool { return r.Closed.Load() == int64(conns) }, "all are closed")
-		assert.Zero(t, wrong.Load(), "buffers with bytes of somebody else")
-		assert.NotZero(t, kept.Load())
-	})
 }

@@ -61,6 +61,15 @@ var elsewhere = map[string]place{
 		".", "TestSpreadsConnectionsOverTheLoops",
 		"how SO_REUSEPORT spreads is tested where listeners are opened; Linux only",
 	},
+	"panjf2000/gnet#621": {
+		".", "TestAStaleRefNeverReachesAnotherConnection", "the same, with the sockets that a Server has",
+	},
+	"panjf2000/gnet#110": {
+		".", "TestCloseFromManyGoroutinesClosesOnce", "eight goroutines and the peer close one channel",
+	},
+	"panjf2000/gnet#417": {
+		".", "TestAPanicClosesOnlyItsChannel", "handlers that panic now and then, among many that do not",
+	},
 	"cloudwego/netpoll#385": {
 		".", "TestAChosenTransportNeverFallsBack", "a transport that is not there is a typed error and nothing is started",
 	},
