@@ -119,14 +119,20 @@ func (c *Channel) completeRecv(cp *transport.Completion) {
 	c.settleReading()
 }
 
-// settleReading brings what is in flight in line with what is wanted: a receive while reading is on, a watch for the
-// peer's end while it is off. Called whenever one of the two may have changed.
+// settleReading brings what is in flight in line with what is wanted, and the clock of a peer that has gone with that.
+// Called whenever one of the two may have changed.
 func (c *Channel) settleReading() {
-	in := &c.in
-	if !c.active() {
-		return
+	if c.active() {
+		c.settleInterest()
 	}
-	c.settleDeadline()
+	if c.active() {
+		c.settleDeadline()
+	}
+}
+
+// settleInterest has a receive while reading is on, a watch for the peer's end while it is off.
+func (c *Channel) settleInterest() {
+	in := &c.in
 	if in.side != sideRead && in.end == nil && !c.mustWait() && !in.noGrant {
 		if in.recv != opNone {
 			return // also while it is being cancelled: its last completion comes here again
@@ -255,10 +261,11 @@ func (c *Channel) completeWatch(cp *transport.Completion) {
 	}
 }
 
-// settleDeadline runs the clock while data, or the end, of a peer that has gone waits for reading to be resumed.
+// settleDeadline runs the clock while data, or the end, of a peer that has gone waits for reading to be resumed, or
+// granted.
 func (c *Channel) settleDeadline() {
 	in := &c.in
-	waits := in.side != sideRead && (in.side == sideGone || in.end != nil) && c.mustWait()
+	waits := in.side != sideRead && (in.side == sideGone || in.end != nil) && (c.mustWait() || in.noGrant)
 	if waits == in.counting {
 		return
 	}

@@ -170,15 +170,27 @@ func (p *Pipeline) detach(c *Context) kinds {
 	p.relink()
 	bit := uint64(1) << c.index
 	p.used &^= bit
+	p.undo(c, bit, had)
+	return had
+}
+
+// undo takes back what a Context that has left holds of its channel. What bytes it counted by Hold it gives back
+// itself: only it knows to whom they go.
+func (p *Pipeline) undo(c *Context, bit uint64, had kinds) {
 	p.unpause(bit)
 	if p.watch != nil {
 		p.watch.set(pendingWatch{ctx: c})
+	}
+	if had&kindGrant != 0 && p.Open() {
+		p.ch.GrantChanged() // its nothing may have been the reason
+	}
+	if had&kindFlush != 0 && p.Open() {
+		p.ch.WantFlush() // it may have held one back
 	}
 	if p.unwritable&bit != 0 {
 		p.unwritable &^= bit
 		p.ch.WritabilityMayHaveChanged()
 	}
-	return had
 }
 
 // removed tells a handler that it left the pipeline.

@@ -36,9 +36,9 @@ func (p *Pipeline) HandlerIn(stack []byte) string {
 	return ""
 }
 
-// HandlerAt returns the method or function of a handler that is at work on the goroutine of stack, which a stuck loop's is:
-// the innermost one that a pipeline has called, such as "main.(*handler).ChannelRead". It returns "" when there is none.
-// Any goroutine; it looks at the text alone.
+// HandlerAt returns the method or function of a handler that is at work on the goroutine of stack, which a stuck loop's
+// is: the innermost one that a pipeline has called, such as "main.(*handler).ChannelRead". It returns "" when there is
+// none. Any goroutine; it looks at the text alone.
 func HandlerAt(stack []byte) string {
 	frames := frameNames(stack)
 	self := symbolPath(reflect.TypeFor[Pipeline]().PkgPath()) + "."

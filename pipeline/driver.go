@@ -6,8 +6,9 @@ import (
 	"github.com/weirnet/weir/internal/invariants"
 )
 
-// Driver is a Pipeline in the hands of the channel it belongs to, which embeds it by value: what happens to the channel is
-// told here. Handlers hold the Pipeline, from which no way leads back to the Driver. It belongs to the channel's loop.
+// Driver is a Pipeline in the hands of the channel it belongs to, which embeds it by value: what happens to the channel
+// is told here. Handlers hold the Pipeline, from which no way leads back to the Driver. It belongs to the channel's
+// loop.
 type Driver struct{ p Pipeline }
 
 // Init makes the pipeline the empty one of ch. It is called once, before anything else.
@@ -52,12 +53,12 @@ func (d *Driver) FireActive() {
 // no other handler stands in the way.
 func (d *Driver) FireReadClosed() (kept bool) { return d.p.ask((*Context).FireReadClosed) }
 
-// FireShutdown tells the handlers that the server wants to stop. It reports whether one of them keeps the event; else the
-// channel is closed in an orderly way.
+// FireShutdown tells the handlers that the server wants to stop. It reports whether one of them keeps the event; else
+// the channel is closed in an orderly way.
 func (d *Driver) FireShutdown() (kept bool) { return d.p.ask((*Context).FireShutdown) }
 
-// ask reports whether a handler keeps the event. The channel acts on it after all have returned: whoever passes the event
-// on may still write. A question inside a question counts for both.
+// ask reports whether a handler keeps the event. The channel acts on it after all have returned: whoever passes the
+// event on may still write. A question inside a question counts for both.
 func (p *Pipeline) ask(fire func(*Context)) (kept bool) {
 	outer := p.state & (asking | unkept)
 	p.state = p.state&^unkept | asking
@@ -84,10 +85,11 @@ func (d *Driver) FireInactive() {
 // FireWritabilityChanged tells the handlers that Writable has changed.
 func (d *Driver) FireWritabilityChanged() { d.p.end.FireWritabilityChanged() }
 
-// FireFlush writes what Contexts have appended through the WriteHandlers before them, then flushes through the FlushHandlers.
-// An error goes to the error handlers: nobody called. It reports whether the flush came through or one of them holds it
-// back; and whether the loop should get its turn before the rest is written, because so much is appended meanwhile (by
-// error handlers, say). Where there are FlushHandlers, a flush that comes through has called Channel.Flush.
+// FireFlush writes what Contexts have appended through the WriteHandlers before them, then flushes through the
+// FlushHandlers. An error goes to the error handlers: nobody called. It reports whether the flush came through or one
+// of them holds it back; and whether the loop should get its turn before the rest is written, because so much is
+// appended meanwhile (by error handlers, say). Where there are FlushHandlers, a flush that comes through has called
+// Channel.Flush.
 func (d *Driver) FireFlush() (through, again bool) {
 	p := &d.p
 	again = !p.flushOuts()
@@ -101,8 +103,8 @@ func (d *Driver) FireFlush() (through, again bool) {
 	return p.state&flushed != 0, again
 }
 
-// FireResume lets the ResumeHandlers go on, tail to head. It reports whether all have: not when one of them paused reading
-// again or closed the channel; the rest then wait for the next resume. It is called from a loop task.
+// FireResume lets the ResumeHandlers go on, tail to head. It reports whether all have: not when one of them paused
+// reading again or closed the channel; the rest then wait for the next resume. It is called from a loop task.
 func (d *Driver) FireResume() bool {
 	p := &d.p
 	for c := p.end.prev; ; c = c.prev {
@@ -152,18 +154,28 @@ func (d *Driver) WatchesPending(n int) bool {
 	return w != nil && (n <= w.atMost || n >= w.atLeast)
 }
 
-// FirePending calls those who watch for n pending bytes. It is called at the end of a turn.
+// FirePending calls those who watch for n pending bytes, until one of them closes the channel. It is called at the end
+// of a turn. Who begins to watch meanwhile is asked at the next.
 func (d *Driver) FirePending(n int) {
 	p := &d.p
-	for i := 0; p.watch != nil && i < len(p.watch.list); i++ {
+	if p.watch == nil {
+		return
+	}
+	p.watch.firing = true
+	for i := range len(p.watch.list) {
 		w := p.watch.list[i]
-		if n > w.atMost && n < w.atLeast {
+		if w.fn == nil || n > w.atMost && n < w.atLeast {
 			continue
 		}
 		if err := w.fn(w.ctx, n); err != nil {
 			w.ctx.fail(err)
 		}
+		if !p.Open() {
+			break
+		}
 	}
+	p.watch.firing = false
+	p.watch.compact()
 }
 
 // RemoveAll removes all handlers, tail to head; nothing can be added afterwards. It comes after FireInactive.

@@ -95,8 +95,9 @@ func (p *Pipeline) uncaught(err error) {
 	p.ch.Close(err)
 }
 
-// nobodyMinds is what becomes of the peer's end and of a shutdown when no handler keeps the event: while it is being asked,
-// the asker learns it; when a handler passes the event on later, the channel closes now, through the CloseHandlers.
+// nobodyMinds is what becomes of the peer's end and of a shutdown when no handler keeps the event: while it is being
+// asked, the asker learns it; when a handler passes the event on later, the channel closes now, through the
+// CloseHandlers.
 func (p *Pipeline) nobodyMinds() {
 	if p.state&asking != 0 {
 		p.state |= unkept

@@ -53,10 +53,10 @@ func (c *Context) Pending() int { return c.p.ch.Pending() }
 // queued.
 func (c *Context) Outgoing() uint64 { return c.p.ch.Outgoing() }
 
-// Acked returns a mark that changes whenever the peer has acknowledged more of what was sent, which may be long after the
-// kernel has taken it, and how many of the bytes that the kernel has taken are left. Between two looks at which the mark
-// is the same, the peer has taken nothing; only a change says something. These are system calls, for timers rather than
-// for messages.
+// Acked returns a mark that changes whenever the peer has acknowledged more of what was sent, which may be long after
+// the kernel has taken it, and how many of the bytes that the kernel has taken are left. Between two looks at which the
+// mark is the same, the peer has taken nothing; only a change says something. These are system calls, for timers rather
+// than for messages.
 func (c *Context) Acked() (mark uint64, left int) { return c.p.ch.Acked() }
 
 // Writable reports whether pending is below the channel's watermarks and no Context says otherwise.

@@ -1,11 +1,15 @@
 package pipeline
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // pendingWatches are the watches of a pipeline's Contexts, and what they have in common. Most pipelines have none.
 type pendingWatches struct {
 	atMost, atLeast int // the largest and the least of list
 	list            []pendingWatch
+	firing          bool // FirePending walks the list
 }
 
 // pendingWatch is what one Context waits for.
@@ -46,11 +50,16 @@ func (w *pendingWatches) set(new pendingWatch) {
 	case new.fn != nil:
 		w.list = append(w.list, new)
 	case i < len(w.list):
-		last := len(w.list) - 1
-		copy(w.list[i:], w.list[i+1:])
-		w.list[last] = pendingWatch{}
-		w.list = w.list[:last]
+		w.list[i] = pendingWatch{}
 	}
+	if !w.firing { // else nobody's place may change now
+		w.compact()
+	}
+}
+
+// compact removes the places of those who have left, and finds the marks that are nearest.
+func (w *pendingWatches) compact() {
+	w.list = slices.DeleteFunc(w.list, func(p pendingWatch) bool { return p.fn == nil })
 	w.atMost, w.atLeast = -1, math.MaxInt
 	for i := range w.list {
 		w.atMost, w.atLeast = max(w.atMost, w.list[i].atMost), min(w.atLeast, w.list[i].atLeast)

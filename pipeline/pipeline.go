@@ -13,8 +13,8 @@ const (
 	DefaultGrant = 256 << 10
 )
 
-// Pipeline is the chain of a channel's handlers, as handlers and Init functions see it. It belongs to the channel's loop.
-// What only the channel may do with it is in Driver.
+// Pipeline is the chain of a channel's handlers, as handlers and Init functions see it. It belongs to the channel's
+// loop. What only the channel may do with it is in Driver.
 type Pipeline struct {
 	ch Channel
 

@@ -10,8 +10,8 @@ import (
 	"github.com/weirnet/weir/pipeline"
 )
 
-// What only a channel may do is a method of Driver: a handler that could call SetLife, say, would leave its channel open for
-// ever.
+// What only a channel may do is a method of Driver: a handler that could call SetLife, say, would leave its channel
+// open for ever.
 func TestAHandlerCanOnlyCallWhatIsForHandlers(t *testing.T) {
 	methods := methodsOf(reflect.TypeFor[*pipeline.Pipeline]())
 	assert.Equal(t, []string{
