@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirnet/weir"
+	"github.com/weirnet/weir/handlers/codec"
 	"github.com/weirnet/weir/loop"
 	"github.com/weirnet/weir/pipeline"
 	"github.com/weirnet/weir/transport"
@@ -463,4 +464,35 @@ func BenchmarkBroadcast(b *testing.B) {
 			}
 		})
 	}
+}
+
+// A broadcast is one message to the handlers before the members, however many come in a turn.
+func TestBroadcastsBehindAPrependerAreFrames(t *testing.T) {
+	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
+		srv := &weir.Server{Transport: kind, Loops: 2}
+		set := &weir.Set{Server: srv}
+		srv.Init = func(p *pipeline.Pipeline) error {
+			prepender, err := codec.NewLengthFieldPrepender(codec.LengthFieldPrependerConfig{Width: 4})
+			if err != nil {
+				return err
+			}
+			return errors.Join(p.AddLast("", prepender), p.AddLast("", set))
+		}
+		clients := startMembers(t, srv, set, 4)
+		sizes := []int{1, 1024, 1025, 64 << 10, 70_000}
+		for range 20 {
+			for i, n := range sizes {
+				require.NoError(t, set.Broadcast(bytes.Repeat([]byte{byte(i)}, n)))
+			}
+		}
+		for _, c := range clients {
+			for range 20 {
+				for i, n := range sizes {
+					p, err := readFrame(c)
+					require.NoError(t, err)
+					require.True(t, bytes.Equal(bytes.Repeat([]byte{byte(i)}, n), p), "%d bytes are a frame of %d", n, len(p))
+				}
+			}
+		}
+	})
 }

@@ -58,14 +58,16 @@ func TestHotPathDoesNotAllocate(t *testing.T) {
 			check(behind.WriteBytes(header[:], body))
 			encoded.pipe.FireFlush()
 		},
-		"Out":                  func() { first.Out().AppendByte('x') },
-		"Out through encoders": func() { behind.Out().AppendByte('x'); encoded.pipe.FireFlush() },
-		"Pause and Resume":     func() { app.Pause(); app.Resume() },
-		"Reading":              func() { _ = app.Reading() },
-		"SetWritable":          func() { app.SetWritable(false); app.SetWritable(true) },
-		"Flush":                func() { check(app.Flush()) },
-		"FireFlush":            func() { direct.pipe.FireFlush() },
-		"ReadGrant":            func() { direct.pipe.ReadGrant() },
+		"Out":                         func() { first.Out().AppendByte('x') },
+		"Out through encoders":        func() { behind.Out().AppendByte('x'); encoded.pipe.FireFlush() },
+		"EndMessage":                  func() { first.Out().AppendByte('x'); check(first.EndMessage()) },
+		"EndMessage through encoders": func() { behind.Out().AppendByte('x'); check(behind.EndMessage()) },
+		"Pause and Resume":            func() { app.Pause(); app.Resume() },
+		"Reading":                     func() { _ = app.Reading() },
+		"SetWritable":                 func() { app.SetWritable(false); app.SetWritable(true) },
+		"Flush":                       func() { check(app.Flush()) },
+		"FireFlush":                   func() { direct.pipe.FireFlush() },
+		"ReadGrant":                   func() { direct.pipe.ReadGrant() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			fn() // pools and lists grow once

@@ -10,7 +10,6 @@ const (
 	tailBytes  = 64 << 10 // most that Channel.Tail is asked for
 	outRoom    = 256      // room that Out asks for
 	outBlock   = 1 << 10  // first block of a Context's open output
-	outBytes   = 64 << 10 // open output is written through when it has reached this
 	noFlight   = ^uint32(0)
 	outsAtOnce = 64 // open outputs written through in a row before the loop gets its turn again
 )
@@ -48,9 +47,8 @@ func (c *Context) writeThrough(msg any) error {
 }
 
 // WriteBytes copies the pieces, in order, into the channel's queue or, where a WriteHandler stands before this Context,
-// into a buffer that goes through the WriteHandlers as one message: with this Context's next Write, Flush, CloseWrite
-// or Close, at the end of the turn, or when it has 64 KiB. It borrows b until return. ErrClosed when the channel is
-// closing; of pieces above 64 KiB in all, some may be queued then.
+// into a buffer that goes through the WriteHandlers now, as one message; no pieces, or empty ones, are none. It borrows b
+// until return. ErrClosed when the channel is closing; of pieces above 64 KiB in all, some may be queued then.
 func (c *Context) WriteBytes(b ...[]byte) error {
 	n := 0
 	for _, piece := range b {
@@ -78,21 +76,18 @@ func (c *Context) writeBytesSlow(n int, b [][]byte) error {
 	if n == 0 {
 		return nil
 	}
+	if err := p.settle(c); err != nil {
+		return err
+	}
 	if c.prevWrite == &p.end {
-		if err := p.settle(c); err != nil {
-			return err
-		}
 		return p.queue(b)
 	}
-	p.settleBehind(c)
-	o := p.openOut(c, n)
+	m := p.ch.Pool().Get(n)
+	defer m.Release() // also when a handler panics
 	for _, piece := range b {
-		o.Append(piece)
+		m.Append(piece)
 	}
-	if o.Len() < outBytes && c.state&stateRemoved == 0 {
-		return nil
-	}
-	return p.settle(c)
+	return c.writeThrough(m)
 }
 
 // queue copies the pieces into the channel's tail block, 64 KiB at a time.
@@ -111,9 +106,13 @@ func (p *Pipeline) queue(b [][]byte) error {
 	return nil
 }
 
-// Out is the buffer that WriteBytes copies into: an encoder appends to it and is done. It may already hold bytes; they
-// are to be left alone. It is valid until the next call of any method of this package or the channel. When the channel
-// is closing, what is appended is thrown away.
+// Out is a buffer for an encoder to append to: where no WriteHandler stands before this Context, the open block at the end
+// of the queue. It may already hold bytes; they are to be left alone. It is valid until the next call of any method of this
+// package or the channel. When the channel is closing, what is appended is thrown away.
+//
+// WriteHandlers get what was appended as one message, which EndMessage ends. What this Context does next with its output
+// (Write, WriteBytes, Flush, Flushed, CloseWrite, Close) ends it, too, and so do the end of the turn and whatever is written
+// past it on the way out: bytes leave in the order of the calls. So end a message where you began it.
 func (c *Context) Out() *buffer.Buf {
 	p := c.p
 	if c.prevWrite == &p.end && len(p.outs) == 0 {
@@ -130,21 +129,31 @@ func (c *Context) outSlow() *buffer.Buf {
 	if p.state&emptied != 0 || p.ch.WriteErr() != nil {
 		return buffer.New(outRoom)
 	}
-	if i := p.outOf(c); c.prevWrite == &p.end || i >= 0 && p.outs[i].buf.Len() >= outBytes {
-		if err := p.settle(c); err != nil {
-			p.outFailed(c, err)
-		}
-	} else {
+	if c.prevWrite != &p.end {
 		p.settleBehind(c)
+		return p.openOut(c)
 	}
-	if c.prevWrite == &p.end {
-		if t := p.ch.Tail(outRoom); t != nil {
-			return t
-		}
-		return buffer.New(outRoom)
+	if err := p.settle(c); err != nil {
+		p.outFailed(c, err)
 	}
-	return p.openOut(c, outRoom)
+	if t := p.ch.Tail(outRoom); t != nil {
+		return t
+	}
+	return buffer.New(outRoom)
 }
+
+// EndMessage ends the message that was appended to Out: the WriteHandlers before this Context get it now, and their error
+// is returned. Without WriteHandlers there, or with nothing appended, it does nothing.
+func (c *Context) EndMessage() error {
+	if len(c.p.outs) == 0 || c.p.outOf(c) < 0 {
+		return nil
+	}
+	return c.p.settle(c)
+}
+
+// PassesWriteHandlers reports whether what this Context writes goes through a WriteHandler, and not straight into the
+// channel's queue, where bytes are bytes: a handler may then write a message in several pieces.
+func (c *Context) PassesWriteHandlers() bool { return c.prevWrite != &c.p.end }
 
 // Flush sends what was written until now through the FlushHandlers before this Context and then to the kernel, instead
 // of at the end of the turn.
@@ -293,14 +302,16 @@ func (p *Pipeline) outOf(c *Context) int {
 	return -1
 }
 
-// openOut returns c's open output with room for n bytes. It stays p's.
-func (p *Pipeline) openOut(c *Context, n int) *buffer.Buf {
+// openOut returns c's open output with some room. It stays p's. What was appended to it counts as pending.
+func (p *Pipeline) openOut(c *Context) *buffer.Buf {
 	if i := p.outOf(c); i >= 0 {
-		b := p.outs[i].buf
-		b.Reserve(n)
-		return b
+		o := &p.outs[i]
+		p.ch.Hold(o.buf.Len() - o.held)
+		o.held = o.buf.Len()
+		o.buf.Reserve(outRoom)
+		return o.buf
 	}
-	b := p.ch.Pool().Get(max(n, outBlock))
+	b := p.ch.Pool().Get(outBlock)
 	o := out{ctx: c, buf: b, age: p.flight}
 	if p.flight == noFlight {
 		if len(p.outs) == 0 {
@@ -324,6 +335,7 @@ func (p *Pipeline) writeOut(i int) error {
 	copy(p.outs[i:], p.outs[i+1:])
 	p.outs[last] = out{}
 	p.outs = p.outs[:last]
+	p.ch.Hold(-o.held)
 	before := p.flight
 	p.flight = o.age
 	defer func() { // also when a handler panics
@@ -351,6 +363,7 @@ func (p *Pipeline) outFailed(c *Context, err error) {
 func (p *Pipeline) dropOuts() {
 	for i := range p.outs {
 		p.outs[i].buf.Release()
+		p.ch.Hold(-p.outs[i].held)
 		p.outs[i] = out{}
 	}
 	p.outs = p.outs[:0]

@@ -22,6 +22,12 @@ func (w wrap) Write(ctx *pipeline.Context, msg any) error {
 	return ctx.WriteBytes([]byte(w[:1]), []byte(text(msg)), []byte(w[1:]))
 }
 
+// appendOut is WriteBytes that leaves the message open.
+func appendOut(ctx *pipeline.Context, text string) error {
+	ctx.Out().AppendString(text)
+	return nil
+}
+
 // chainOf returns a channel whose handler "app" has these before it.
 func chainOf(t *testing.T, before ...any) (*pipelinetest.Channel, *pipeline.Context) {
 	ch := pipelinetest.New(t, append(before, pipelinetest.Named("app", &sink{}))...)
@@ -69,17 +75,52 @@ func TestWriteOnClosedChannelLeavesOwnershipAlone(t *testing.T) {
 	}
 }
 
-func TestWriteBytesGoesThroughEncodersAsOneMessagePerTurn(t *testing.T) {
+func TestWriteBytesIsOneMessageAndOutIsOneUntilItsEnd(t *testing.T) {
 	ch, app := chainOf(t, wrap("[]"))
 	ch.Do(func() {
+		assert.NoError(t, app.EndMessage(), "of nothing")
 		assert.NoError(t, app.WriteBytes([]byte("a"), nil, []byte("b")))
 		assert.NoError(t, app.WriteBytes())
-		app.Out().AppendByte('c')
+		assert.NoError(t, app.WriteBytes([]byte("c")))
 		app.Out().AppendByte('d')
+		app.Out().AppendByte('e')
+		assert.NoError(t, app.EndMessage())
+		assert.NoError(t, app.EndMessage(), "of nothing")
+		app.Out().AppendByte('f')
+		app.Out()
+		assert.NoError(t, app.WriteBytes([]byte("g")))
+		app.Out().AppendByte('h')
 	})
-	assert.Equal(t, "[abcd]", ch.OutboundString())
-	ch.Do(func() { assert.NoError(t, app.WriteBytes([]byte("e"))) })
-	assert.Equal(t, "[e]", ch.OutboundString())
+	assert.Equal(t, "[ab][c][de][f][g][h]", ch.OutboundString())
+	ch.Do(func() { app.Out() })
+	assert.Empty(t, ch.Outbound(), "nothing was appended")
+}
+
+func TestEndMessageReturnsTheErrorOfTheWriteHandlers(t *testing.T) {
+	ch, app := chainOf(t, onWrite(func(*pipeline.Context, any) error { return errTest }))
+	ch.Do(func() {
+		check(appendOut(app, "x"))
+		assert.Equal(t, errTest, app.EndMessage())
+		check(appendOut(app, "x"))
+		app.Abort(nil)
+		assert.ErrorIs(t, app.EndMessage(), pipeline.ErrClosed)
+	})
+}
+
+// What was appended first leaves first: what passes an open message on its way out ends it.
+func TestWhatPassesAnOpenMessageEndsIt(t *testing.T) {
+	ch := pipelinetest.New(t, wrap("[]"), pipelinetest.Named("near", &sink{}), pass{}, pipelinetest.Named("far", &sink{}))
+	near, far := ch.Context("near"), ch.Context("far")
+	ch.Do(func() {
+		check(appendOut(near, "n"))
+		check(appendOut(far, "f"))
+		check(far.EndMessage())
+		check(appendOut(near, "N"))
+		check(appendOut(far, "F"))
+		check(near.EndMessage())
+		check(appendOut(far, "!"))
+	})
+	assert.Equal(t, "[n][f][N][F][!]", ch.OutboundString())
 }
 
 func TestOpenOutputGoesBeforeWhatComesAfterIt(t *testing.T) {
@@ -99,7 +140,7 @@ func TestOpenOutputGoesBeforeWhatComesAfterIt(t *testing.T) {
 			ch, app := chainOf(t, wrap("[]"), onFlush((*pipeline.Context).Flush))
 			ch.Operations()
 			ch.Do(func() {
-				assert.NoError(t, app.WriteBytes([]byte("out")))
+				assert.NoError(t, appendOut(app, "out"))
 				assert.NoError(t, c.after(app))
 			})
 			assert.Equal(t, c.want, ch.OutboundString())
@@ -176,8 +217,8 @@ func TestOutputWrittenFromInsideAnEncoderComesAfterTheContextsOwn(t *testing.T) 
 			})
 			ch = pipelinetest.New(t, encoder, pipelinetest.Named("d", &sink{}), pipelinetest.Named("e", &sink{}))
 			ch.Do(func() {
-				check(ch.Context("d").WriteBytes([]byte("1")))
-				check(ch.Context("e").WriteBytes([]byte("2")))
+				check(appendOut(ch.Context("d"), "1"))
+				check(appendOut(ch.Context("e"), "2"))
 			})
 			got := ch.OutboundString()
 			assert.Less(t, strings.Index(got, "2"), strings.Index(got, "3"), got)
@@ -190,7 +231,7 @@ func TestOutputOpenedInsideAnEncoderIsOlderThanWhatWaits(t *testing.T) {
 	var ch *pipelinetest.Channel
 	told := false
 	encoder := onWrite(func(ctx *pipeline.Context, msg any) error {
-		check(ctx.WriteBytes([]byte(text(msg))))
+		check(appendOut(ctx, text(msg)))
 		if told {
 			return nil
 		}
@@ -200,8 +241,8 @@ func TestOutputOpenedInsideAnEncoderIsOlderThanWhatWaits(t *testing.T) {
 	ch = pipelinetest.New(t, pass{}, pipelinetest.Named("b", &sink{}), encoder,
 		pipelinetest.Named("d", &sink{}), pipelinetest.Named("e", &sink{}))
 	ch.Do(func() {
-		check(ch.Context("d").WriteBytes([]byte("1")))
-		check(ch.Context("e").WriteBytes([]byte("2")))
+		check(appendOut(ch.Context("d"), "1"))
+		check(appendOut(ch.Context("e"), "2"))
 	})
 	assert.Equal(t, "1!2", ch.OutboundString())
 }
@@ -222,7 +263,7 @@ func TestOpenOutputReachesTheEncodersBeforeTheCloseHandlers(t *testing.T) {
 	ch, app := chainOf(t, tap{"a", &log})
 	log = nil
 	ch.Do(func() {
-		check(app.WriteBytes([]byte("x")))
+		check(appendOut(app, "x"))
 		check(app.Close())
 	})
 	assert.Equal(t, journal{"a:write x", "a:close"}, log[:2])
@@ -230,7 +271,8 @@ func TestOpenOutputReachesTheEncodersBeforeTheCloseHandlers(t *testing.T) {
 
 func TestStackedEncodersCoalesce(t *testing.T) {
 	// A codec that gathers its frames before a layer like TLS: one record for all of the turn, not one for each.
-	ch, app := chainOf(t, wrap("[]"), wrap("()"))
+	gather := onWrite(func(ctx *pipeline.Context, msg any) error { return appendOut(ctx, "("+text(msg)+")") })
+	ch, app := chainOf(t, wrap("[]"), gather)
 	ch.Do(func() {
 		for range 3 {
 			assert.NoError(t, app.Write("x"))
@@ -239,38 +281,30 @@ func TestStackedEncodersCoalesce(t *testing.T) {
 	assert.Equal(t, "[(x)(x)(x)]", ch.OutboundString())
 }
 
-func TestOpenOutputIsBounded(t *testing.T) {
-	const limit = 64 << 10
-	for _, c := range []struct {
-		size     int
-		messages int // in one turn with one byte more
-	}{
-		{limit - 2, 1},
-		{limit - 1, 1},
-		{limit, 2},
-		{limit + 1, 2},
-	} {
-		t.Run(fmt.Sprint(c.size), func(t *testing.T) {
-			var sizes []int
-			count := onWrite(func(ctx *pipeline.Context, msg any) error {
-				sizes = append(sizes, len(text(msg)))
-				return ctx.Write(msg)
-			})
-			for name, add := range map[string]func(app *pipeline.Context, n int){
-				"WriteBytes": func(app *pipeline.Context, n int) { check(app.WriteBytes(make([]byte, n))) },
-				"Out":        func(app *pipeline.Context, n int) { app.Out().Append(make([]byte, n)) },
-			} {
-				sizes = nil
-				ch, app := chainOf(t, count)
-				ch.Do(func() {
-					add(app, c.size)
-					add(app, 1)
-				})
-				assert.Len(t, sizes, c.messages, name)
-				assert.Len(t, ch.Outbound(), c.size+1, name)
-			}
-		})
-	}
+func TestOutOfAnySizeIsOneMessageThatCountsAsPending(t *testing.T) {
+	const piece = 64 << 10
+	var sizes []int
+	ch, app := chainOf(t, onWrite(func(ctx *pipeline.Context, msg any) error {
+		sizes = append(sizes, len(text(msg)))
+		assert.Zero(t, ctx.Pending(), "it is not counted twice")
+		return ctx.Write(msg)
+	}))
+	ch.Do(func() {
+		for i := range 5 {
+			assert.Equal(t, max(0, i-1)*piece, ch.Pending())
+			app.Out().Append(make([]byte, piece))
+		}
+		assert.False(t, app.Writable())
+	})
+	assert.Equal(t, []int{5 * piece}, sizes)
+	assert.Len(t, ch.Outbound(), 5*piece)
+	assert.Zero(t, ch.Pending())
+	ch.Do(func() {
+		check(appendOut(app, "x"))
+		app.Out()
+		app.Abort(nil)
+	})
+	assert.Zero(t, ch.Pending(), "it is given back")
 }
 
 func TestWriteBytesOfAnySizeArrives(t *testing.T) {
@@ -319,9 +353,9 @@ func TestFlushedCoversOpenOutput(t *testing.T) {
 	ch.Stall()
 	var got []string
 	ch.Do(func() {
-		assert.NoError(t, app.WriteBytes([]byte("abc")))
+		assert.NoError(t, appendOut(app, "abc"))
 		app.Flushed(func(err error) { got = append(got, fmt.Sprint("first ", err)) })
-		assert.NoError(t, app.WriteBytes([]byte("d")))
+		assert.NoError(t, appendOut(app, "d"))
 		app.Flushed(func(err error) { got = append(got, fmt.Sprint("second ", err)) })
 	})
 	assert.Equal(t, 4, ch.Drain(4))
@@ -337,7 +371,7 @@ func TestFlushedAnswersTheErrorOfOpenOutput(t *testing.T) {
 	ch, app := chainOf(t, onWrite(func(*pipeline.Context, any) error { return errTest }))
 	var got []error
 	ch.Do(func() {
-		assert.NoError(t, app.WriteBytes([]byte("x")))
+		check(appendOut(app, "x"))
 		app.Flushed(func(err error) { got = append(got, err) })
 		assert.Empty(t, got, "never from inside the call")
 	})
@@ -349,12 +383,13 @@ func TestErrorOfOwnOpenOutputIsAnswered(t *testing.T) {
 		"Write":      func(app *pipeline.Context) error { return app.Write("y") },
 		"Flush":      (*pipeline.Context).Flush,
 		"CloseWrite": (*pipeline.Context).CloseWrite,
-		"WriteBytes": func(app *pipeline.Context) error { return app.WriteBytes(make([]byte, 64<<10)) },
+		"WriteBytes": func(app *pipeline.Context) error { return app.WriteBytes([]byte("y")) },
+		"EndMessage": (*pipeline.Context).EndMessage,
 	} {
 		t.Run(name, func(t *testing.T) {
 			ch, app := chainOf(t, onWrite(func(*pipeline.Context, any) error { return errTest }))
 			ch.Do(func() {
-				assert.NoError(t, app.WriteBytes([]byte("x")))
+				check(appendOut(app, "x"))
 				assert.Equal(t, errTest, call(app))
 			})
 			assert.Empty(t, ch.Outbound(), "what would have come after it was not written")
@@ -369,9 +404,9 @@ func TestOutputThatFailsForeverDoesNotHoldTheLoopUp(t *testing.T) {
 	ch := newBare(onWrite(func(*pipeline.Context, any) error { return errTest }),
 		onError(func(ctx *pipeline.Context, _ error) error {
 			calls++
-			return ctx.WriteBytes([]byte("sorry"))
+			return appendOut(ctx, "sorry")
 		}))
-	check(ch.pipe.Context("onError").WriteBytes([]byte("x")))
+	check(appendOut(ch.pipe.Context("onError"), "x"))
 	dirty := ch.dirty
 	_, again := ch.pipe.FireFlush()
 	assert.True(t, again)

@@ -49,9 +49,10 @@ const (
 
 // out is what a Context has appended and not yet written through the WriteHandlers before it.
 type out struct {
-	ctx *Context
-	buf *buffer.Buf // owned
-	age uint32      // when it was opened; what is opened while one is written through gets that one's
+	ctx  *Context
+	buf  *buffer.Buf // owned
+	held int         // of it, counted as pending
+	age  uint32      // when it was opened; what is opened while one is written through gets that one's
 }
 
 type pipelineState uint8

@@ -133,7 +133,7 @@ func TestAbortInsideWriteHandlerOfPostponedOutput(t *testing.T) {
 		onRead
 		onError
 	}{
-		func(ctx *pipeline.Context, _ any) error { return ctx.WriteBytes([]byte("x")) },
+		func(ctx *pipeline.Context, _ any) error { return appendOut(ctx, "x") },
 		func(_ *pipeline.Context, err error) error { errors++; return err },
 	}
 	ch := pipelinetest.New(t, onWrite(func(ctx *pipeline.Context, msg any) error {

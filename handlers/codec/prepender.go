@@ -23,10 +23,9 @@ type LengthFieldPrependerConfig struct {
 }
 
 // Prepender is the handler that writes the length of each message (*buffer.Buf, []byte, string, *pipeline.FileRegion)
-// before it; other messages pass. What a handler behind it appends with WriteBytes or Out is one message when it is
-// next sent on its way, so a frame is one Write. Header and message go on as two writes: a handler that needs to see
-// where messages end does not stand between it and the socket, and one that refuses the second breaks the stream: the
-// channel is aborted. It belongs to its channel's loop and stands in one pipeline.
+// before it; other messages pass. Where another WriteHandler stands before it, header and message go on as one message,
+// which costs a copy; but a file region goes on behind its header. A handler there that refuses the region breaks the
+// stream: the channel is aborted. A Prepender belongs to its channel's loop and stands in one pipeline.
 type Prepender struct {
 	put     func(header []byte, n int64) (int, error) // writes the length of a message of n bytes
 	scratch [binary.MaxVarintLen64]byte
@@ -95,11 +94,28 @@ func (p *Prepender) Write(ctx *pipeline.Context, msg any) error {
 	if err != nil {
 		return err
 	}
-	ctx.Out().Append(p.scratch[:header])
+	out := ctx.Out()
+	out.Append(p.scratch[:header])
+	if _, file := msg.(*pipeline.FileRegion); !file && ctx.PassesWriteHandlers() {
+		out.Reserve(int(n))
+		appendTo(out, msg)
+		return ctx.EndMessage()
+	}
 	if err = ctx.Write(msg); err != nil && !errors.Is(err, pipeline.ErrClosed) { // then the length was thrown away, too
 		ctx.Abort(err) // the peer would take what is written next for this message
 	}
 	return err
+}
+
+func appendTo(out *buffer.Buf, msg any) {
+	switch m := msg.(type) {
+	case *buffer.Buf:
+		out.Append(m.Bytes())
+	case []byte:
+		out.Append(m)
+	case string:
+		out.AppendString(m)
+	}
 }
 
 func putLength(p []byte, v uint64, little bool) {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirnet/weir/buffer"
 	"github.com/weirnet/weir/pipeline"
 	"github.com/weirnet/weir/pipeline/pipelinetest"
 )
@@ -47,11 +48,11 @@ func TestWhatIsNoMessagePassesAPrependerAsItIs(t *testing.T) {
 	ch.Finish()
 }
 
-// refusing refuses large messages.
+// refusing refuses large messages, and files.
 type refusing struct{}
 
 func (refusing) Write(ctx *pipeline.Context, msg any) error {
-	if text, ok := msg.(string); ok && len(text) > 5 {
+	if b, ok := msg.(*buffer.Buf); !ok || b.Len() > 6 {
 		return errTest
 	}
 	return ctx.Write(msg)
@@ -62,6 +63,15 @@ func TestAMessageThatIsRefusedBehindItsLengthEndsTheStream(t *testing.T) {
 	ch.Do(func() {
 		assert.NoError(t, ch.Pipeline().Write("small"))
 		assert.ErrorIs(t, ch.Pipeline().Write("too large"), errTest)
+		assert.NoError(t, ch.Pipeline().Write([]byte("again")))
+	})
+	assert.Equal(t, "\x05small\x05again", ch.OutboundString(), "the length was refused with its message")
+	assert.True(t, ch.Open())
+	f, err := os.Open(os.DevNull)
+	require.NoError(t, err)
+	defer f.Close()
+	ch.Do(func() {
+		assert.ErrorIs(t, ch.Pipeline().Write(&pipeline.FileRegion{File: f, Length: 9}), errTest, "it follows its length")
 	})
 	assert.ErrorIs(t, ch.Cause(), errTest)
 	assert.False(t, ch.Open())

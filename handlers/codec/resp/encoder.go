@@ -22,10 +22,13 @@ func (ValueEncoder) Write(ctx *pipeline.Context, msg any) error {
 	}
 	switch m := msg.(type) {
 	case *Value:
-		return AppendValue(ctx.Out(), m)
+		if err := AppendValue(ctx.Out(), m); err != nil {
+			return err
+		}
+		return ctx.EndMessage()
 	case *Command:
 		AppendCommand(ctx.Out(), m.Args...)
-		return nil
+		return ctx.EndMessage()
 	}
 	return ctx.Write(msg)
 }
