@@ -315,40 +315,6 @@ func (f *fixture) option(h transport.Handle, level, name int) (value int) {
 	return value
 }
 
-func TestControlHooksRunBeforeBindAndConnect(t *testing.T) {
-	f := open(t, Config{})
-	var seen []string
-	hook := func(network, address string, c syscall.RawConn) error {
-		seen = append(seen, network+" "+address)
-		return c.Control(func(fd uintptr) {
-			sa, err := unix.Getsockname(int(fd))
-			require.NoError(t, err)
-			require.Zero(t, sa.(*unix.SockaddrInet4).Port, "not yet bound")
-			require.NoError(t, unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PRIORITY, 3))
-		})
-	}
-	l, addr := f.listen(transport.ListenConfig{Network: "tcp", Address: "127.0.0.1:0", Control: hook})
-	require.Equal(t, 3, f.option(l, unix.SOL_SOCKET, unix.SO_PRIORITY))
-	dial := f.submit(transport.Op{Kind: transport.Connect, Dial: &transport.DialConfig{
-		Network: "tcp", Address: addr.String(), Control: hook,
-	}})
-	f.done(dial)
-	require.NoError(t, dial.err)
-	require.Equal(t, 3, f.option(dial.conns[0].Handle, unix.SOL_SOCKET, unix.SO_PRIORITY))
-	require.Equal(t, []string{"tcp4 127.0.0.1:0", "tcp4 " + addr.String()}, seen)
-
-	before := descriptors(t)
-	refused := func(string, string, syscall.RawConn) error { return syscall.EACCES }
-	_, err := f.tr.Listen(transport.ListenConfig{Network: "tcp", Address: "127.0.0.1:0", Control: refused})
-	require.ErrorIs(t, err, syscall.EACCES)
-	dial = f.submit(transport.Op{Kind: transport.Connect, Dial: &transport.DialConfig{
-		Network: "tcp", Address: addr.String(), Control: refused,
-	}})
-	f.done(dial)
-	require.ErrorIs(t, dial.err, syscall.EACCES)
-	require.Equal(t, before, descriptors(t))
-}
-
 func TestListenErrors(t *testing.T) {
 	f := open(t, Config{})
 	_, taken := f.listen(transport.ListenConfig{})
@@ -371,13 +337,4 @@ func TestListenErrors(t *testing.T) {
 	}
 	require.Equal(t, before, descriptors(t))
 	require.Equal(t, slots, f.tr.Stats().Open)
-}
-
-func TestReusePortListenersShareAPort(t *testing.T) {
-	f := open(t, Config{})
-	_, addr := f.listen(transport.ListenConfig{Network: "tcp", Address: "127.0.0.1:0", ReusePort: true})
-	_, again := f.listen(transport.ListenConfig{Network: "tcp", Address: addr.String(), ReusePort: true})
-	require.Equal(t, addr, again)
-	_, err := f.tr.Listen(transport.ListenConfig{Network: "tcp", Address: addr.String()})
-	require.ErrorIs(t, err, syscall.EADDRINUSE)
 }

@@ -37,24 +37,6 @@ func (f *fixture) crowded() string {
 	return address
 }
 
-func TestAConnectInProgressCanBeCancelled(t *testing.T) {
-	f := open(t, Config{})
-	address := f.crowded()
-	before := descriptors(t)
-	dial := f.dial(transport.DialConfig{Network: "tcp", Address: address})
-	f.quiet()
-	require.False(t, dial.done)
-	require.Equal(t, before+1, descriptors(t))
-	require.Zero(t, f.wakeUps())
-	f.done(f.cancel(dial), dial)
-	require.ErrorIs(t, dial.err, transport.ErrCanceled)
-	require.Equal(t, before, descriptors(t))
-	require.Zero(t, f.tr.Stats().Open)
-	late := f.cancel(dial)
-	f.done(late)
-	require.ErrorIs(t, late.err, transport.ErrNotFound)
-}
-
 func TestCloseOfTheTransportClosesAConnectInProgress(t *testing.T) {
 	f := open(t, Config{})
 	address := f.crowded()

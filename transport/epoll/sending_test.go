@@ -31,43 +31,6 @@ func readAll(peer io.Reader, n int) <-chan []byte {
 	return got
 }
 
-func TestOneSendOfMoreBuffersThanASystemCallTakes(t *testing.T) {
-	for _, n := range []int{1, 2, 1023, 1024, 1025, 2048, 2049, 5000} {
-		t.Run(fmt.Sprintf("buffers=%d", n), func(t *testing.T) {
-			f := open(t, Config{})
-			h, peer := f.connection()
-			want := pattern(3 * n)
-			pieces := make([][]byte, 0, n)
-			for i := range n {
-				pieces = append(pieces, want[3*i:3*i+3])
-			}
-			got := readAll(peer, len(want))
-			send := f.send(h, pieces...)
-			f.done(send)
-			require.NoError(t, send.err)
-			require.Equal(t, len(want), send.n)
-			require.Equal(t, want, <-got)
-		})
-	}
-}
-
-func TestEmptyBuffersAreSkipped(t *testing.T) {
-	f := open(t, Config{})
-	h, peer := f.connection()
-	got := readAll(peer, 6)
-	none := []byte{}
-	sends := []*call{
-		f.send(h), f.send(h, none), f.send(h, none, none), f.send(h, none, []byte("a"), none),
-		f.send(h, []byte("b"), none, none, []byte("c")), f.send(h, none, none, []byte("def")),
-	}
-	f.done(sends...)
-	for i, n := range []int{0, 0, 0, 1, 2, 3} {
-		require.NoError(t, sends[i].err)
-		require.Equal(t, n, sends[i].n)
-	}
-	require.Equal(t, "abcdef", string(<-got))
-}
-
 func TestASmallSendBufferLosesAndRepeatsNothing(t *testing.T) {
 	f := open(t, Config{})
 	handles, peers := f.connections(1, transport.ListenConfig{
@@ -108,40 +71,6 @@ func TestAShortSendIsNotTriedAgainBeforeThereIsRoom(t *testing.T) {
 	require.EqualValues(t, 1, f.tr.Counters().Sends)
 	f.wait(0)
 	require.True(t, send.n > 0 && !send.done)
-}
-
-func TestAMebibyteBothWaysInRandomSizes(t *testing.T) {
-	f := open(t, Config{})
-	h, peer := f.connection()
-	want := pattern(1 << 20)
-	rng := rand.New(rand.NewPCG(3, 4))
-	got := readAll(peer, len(want))
-	go func() {
-		for left := want; len(left) > 0; {
-			n := min(1+rand.IntN(20_000), len(left))
-			if _, err := peer.Write(left[:n]); err != nil {
-				return
-			}
-			left = left[n:]
-		}
-	}()
-	var received []byte
-	recv := f.recv(h, 1+rng.IntN(100_000))
-	send, left := f.send(h), want
-	f.until("both streams", func() bool {
-		if recv.done {
-			received = append(received, recv.data...)
-			recv = f.recv(h, 1+rng.IntN(100_000))
-		}
-		if send.done && len(left) > 0 {
-			n := min(1+rng.IntN(50_000), len(left))
-			send, left = f.send(h, left[:n/2], left[n/2:n]), left[n:]
-		}
-		return len(received)+len(recv.data) == len(want) && len(left) == 0 && send.done
-	})
-	require.Equal(t, want, append(received, recv.data...))
-	require.Equal(t, want, <-got)
-	f.balanced()
 }
 
 func TestAFastPeerDoesNotHoldTheLoop(t *testing.T) {
@@ -298,30 +227,6 @@ func TestSendFile(t *testing.T) {
 			runtime.KeepAlive(peer)
 		})
 	}
-}
-
-func TestASendFileWaitsForRoom(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "file")
-	content := pattern(8 << 20)
-	require.NoError(t, os.WriteFile(path, content, 0o600))
-	file, err := os.Open(path)
-	require.NoError(t, err)
-	defer file.Close()
-	f := open(t, Config{})
-	h, peer := f.connection()
-	send := f.submit(transport.Op{
-		Kind: transport.SendFile, Handle: h, File: &transport.FileRange{File: file, Length: int64(len(content))},
-	})
-	f.quiet()
-	require.False(t, send.done)
-	require.Zero(t, f.wakeUps())
-	busy := f.send(h, []byte("x"))
-	f.done(busy)
-	require.ErrorIs(t, busy.err, transport.ErrBusy)
-	require.Equal(t, content, readAllNow(peer, len(content), f))
-	f.done(send)
-	require.NoError(t, send.err)
-	require.EqualValues(t, len(content), f.tr.Stats().FileSent)
 }
 
 func TestASendThatIsCancelledSendsNoMore(t *testing.T) {

@@ -99,41 +99,6 @@ func TestTwoThousandConnectionsOnACompletionQueueOf64(t *testing.T) {
 	}
 }
 
-func TestACancelThatRacesWithDataLosesNone(t *testing.T) {
-	const size = 4 << 20
-	for _, without := range []Features{0, LimitedReceives} {
-		d := drive(t, Config{Without: without})
-		h, peer := d.connection()
-		want := pattern(1, size)
-		var writer sync.WaitGroup
-		writer.Go(func() {
-			for p := want; len(p) > 0; {
-				n := min(len(p), 1+rand.IntN(8000))
-				_, err := peer.Write(p[:n])
-				assert.NoError(t, err)
-				p = p[n:]
-			}
-		})
-		var got []byte
-		canceled := 0
-		for len(got) < size {
-			recv := d.recv(h, size)
-			d.wait(time.Millisecond)
-			cancel := d.cancel(recv)
-			d.done(cancel, recv)
-			if recv.err != nil {
-				require.ErrorIs(t, recv.err, transport.ErrCanceled)
-				canceled++
-			}
-			got = append(got, recv.data...)
-		}
-		writer.Wait()
-		require.True(t, bytes.Equal(want, got))
-		require.NotZero(t, canceled)
-		d.balanced()
-	}
-}
-
 func TestADescriptorUsedAgainGetsNothingOfTheOldOne(t *testing.T) {
 	d := drive(t, Config{})
 	ln, addr := d.listen(transport.SocketConfig{})
@@ -269,25 +234,6 @@ func TestATransportClosesWithAThousandOperationsInFlight(t *testing.T) {
 		}
 		require.Equal(t, before, descriptors(t))
 	}
-}
-
-func TestCloseWithAnArmedReceiveSendsFIN(t *testing.T) {
-	d := drive(t, Config{})
-	h, peer := d.connection()
-	recv := d.recv(h, 1<<20)
-	d.quiet()
-	d.done(d.close(h), recv)
-	require.ErrorIs(t, recv.err, transport.ErrCanceled)
-	require.NoError(t, peer.SetReadDeadline(time.Now().Add(patience)))
-	n, err := peer.Read(make([]byte, 1))
-	require.Zero(t, n)
-	require.ErrorIs(t, err, io.EOF)
-	// Nobody receives any more: the kernel resets a connection that data comes to.
-	_, _ = peer.Write([]byte("into the void"))
-	require.Eventually(t, func() bool {
-		_, err := peer.Write([]byte("again"))
-		return err != nil
-	}, patience, time.Millisecond)
 }
 
 func TestAFileIsReadWhereItCannotBeSpliced(t *testing.T) {
