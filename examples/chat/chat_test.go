@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"strings"
 	"sync"
@@ -16,25 +15,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirnet/weir"
-	"github.com/weirnet/weir/internal/testenv"
+	"github.com/weirnet/weir/internal/servertest"
 	"github.com/weirnet/weir/transport"
 )
 
 const patience = 30 * time.Second
-
-func serve(t *testing.T, srv *weir.Server) string {
-	t.Helper()
-	srv.Loops = 2
-	srv.Logger = slog.New(slog.DiscardHandler)
-	addr, err := srv.Listen("tcp", "127.0.0.1:0")
-	if errors.Is(err, transport.ErrNotSupported) {
-		testenv.Require(t, "transport", err)
-	}
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, srv.Close()) })
-	return addr.String()
-}
 
 // person is a client with the lines it has read.
 type person struct {
@@ -94,7 +79,7 @@ func all(n int, fn func(i int) error) error {
 }
 
 func TestEverybodySeesEveryLineOnceAndInTheSpeakersOrder(t *testing.T) {
-	addr := serve(t, newServer())
+	addr := servertest.StartTCP(t, newServer())
 	const people, lines = 50, 20
 	persons := make([]*person, people)
 	for i := range persons {
@@ -130,7 +115,7 @@ func TestEverybodySeesEveryLineOnceAndInTheSpeakersOrder(t *testing.T) {
 }
 
 func TestJoiningRenamingAndLeavingAreTold(t *testing.T) {
-	addr := serve(t, newServer())
+	addr := servertest.StartTCP(t, newServer())
 	a, b := join(t, addr), join(t, addr)
 	a.hears(t, "* "+b.nick+" has joined")
 	b.says(t, "/nick bob")
@@ -165,7 +150,7 @@ func TestJoiningRenamingAndLeavingAreTold(t *testing.T) {
 func TestAStalledPersonSlowsNobodyAndMissesWholeLines(t *testing.T) {
 	srv := newServer()
 	srv.Socket = transport.SocketConfig{SendBufferBytes: 32 << 10} // the kernel takes little
-	addr := serve(t, srv)
+	addr := servertest.StartTCP(t, srv)
 	stalled, a, b := join(t, addr), join(t, addr), join(t, addr)
 	a.hears(t, "* "+b.nick+" has joined")
 	const lines = 20_000 // 10 MB for somebody who does not read
@@ -204,7 +189,7 @@ func TestAStalledPersonSlowsNobodyAndMissesWholeLines(t *testing.T) {
 }
 
 func TestALineThatIsTooLongEndsTheConnection(t *testing.T) {
-	addr := serve(t, newServer())
+	addr := servertest.StartTCP(t, newServer())
 	a := join(t, addr)
 	a.says(t, "%s", strings.Repeat("y", maxLineBytes))
 	a.hears(t, "<"+a.nick+"> "+strings.Repeat("y", maxLineBytes))
@@ -217,7 +202,7 @@ func TestALineThatIsTooLongEndsTheConnection(t *testing.T) {
 
 func TestShutdownSaysGoodbye(t *testing.T) {
 	srv := newServer()
-	addr := serve(t, srv)
+	addr := servertest.StartTCP(t, srv)
 	a := join(t, addr)
 	done := make(chan error, 1)
 	go func() {

@@ -110,6 +110,9 @@ func TestRueidis(t *testing.T) {
 }
 
 func TestNodeClients(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it installs them")
+	}
 	node, err := exec.LookPath("node")
 	npm, err2 := exec.LookPath("npm")
 	if err := errors.Join(err, err2); err != nil {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"math/rand/v2"
 	"net"
 	"os/exec"
@@ -22,8 +21,7 @@ import (
 
 	"github.com/weirnet/weir"
 	"github.com/weirnet/weir/examples/resp/internal/redistest"
-	"github.com/weirnet/weir/internal/testenv"
-	"github.com/weirnet/weir/transport"
+	"github.com/weirnet/weir/internal/servertest"
 )
 
 // patience bounds every wait. Nothing is expected to take long; a shared machine may.
@@ -31,32 +29,21 @@ const patience = 60 * time.Second
 
 // onEachTransport runs test against a server on each transport.
 func onEachTransport(t *testing.T, test func(t *testing.T, port string)) {
-	for _, kind := range []weir.Kind{weir.Epoll, weir.Uring} {
-		t.Run("transport="+string(kind), func(t *testing.T) {
-			srv, _, err := newServer(kind, 2)
-			require.NoError(t, err)
-			srv.Logger = slog.New(slog.DiscardHandler)
-			addr, err := srv.Listen("tcp", "127.0.0.1:0")
-			if errors.Is(err, transport.ErrNotSupported) {
-				testenv.Require(t, string(kind), err)
-			}
-			require.NoError(t, err)
-			t.Cleanup(func() {
-				ctx, cancel := context.WithTimeout(context.Background(), patience)
-				defer cancel()
-				assert.NoError(t, srv.Shutdown(ctx))
-			})
-			test(t, fmt.Sprint(addr.(*net.TCPAddr).Port))
+	servertest.Each(t, func(t *testing.T, kind weir.Kind) {
+		srv, _, err := newServer(kind, 2)
+		require.NoError(t, err)
+		addr := servertest.Start(t, srv, "tcp", "127.0.0.1:0")
+		t.Cleanup(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			defer cancel()
+			assert.NoError(t, srv.Shutdown(ctx))
 		})
-	}
+		test(t, fmt.Sprint(addr.(*net.TCPAddr).Port))
+	})
 }
 
 func dial(t *testing.T, port string) net.Conn {
-	c, err := net.Dial("tcp", "127.0.0.1:"+port)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
-	require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
-	return c
+	return servertest.DialTCP(t, "127.0.0.1:"+port)
 }
 
 func TestRepliesOverSocketsAreThoseOfRedis(t *testing.T) {

@@ -5,13 +5,12 @@ package offload_test
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"runtime"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -21,7 +20,7 @@ import (
 	"github.com/weirnet/weir/handlers/codec"
 	"github.com/weirnet/weir/handlers/offload"
 	"github.com/weirnet/weir/internal/invariants"
-	"github.com/weirnet/weir/internal/testenv"
+	"github.com/weirnet/weir/internal/servertest"
 	"github.com/weirnet/weir/pipeline"
 )
 
@@ -54,29 +53,12 @@ func frameHandler(pool *offload.Pool) (any, error) {
 
 // serveFrames returns a connection to a server of one loop that cuts into eight bytes and offloads to pool.
 func serveFrames(tb testing.TB, kind weir.Kind, pool *offload.Pool, handler func(*offload.Pool) (any, error)) net.Conn {
-	logger := slog.New(slog.DiscardHandler)
-	srv := &weir.Server{Transport: kind, Loops: 1, Logger: logger, Init: func(p *pipeline.Pipeline) error {
+	servertest.Need(tb, kind)
+	return servertest.DialTCP(tb, servertest.Serve(tb, kind, func() ([]any, error) {
 		frames, err := codec.NewFixedLength(codec.FixedLengthConfig{Bytes: 8})
-		if err != nil {
-			return err
-		}
-		h, err := handler(pool)
-		if err != nil {
-			return err
-		}
-		if err := p.AddLast("frames", frames); err != nil {
-			return err
-		}
-		return p.AddLast("offload", h)
-	}}
-	addr, err := srv.Listen("tcp", "127.0.0.1:0")
-	testenv.Require(tb, string(kind), err)
-	tb.Cleanup(func() { assert.NoError(tb, srv.Close()) })
-	c, err := net.DialTimeout("tcp", addr.String(), patience)
-	require.NoError(tb, err)
-	tb.Cleanup(func() { c.Close() })
-	require.NoError(tb, c.SetDeadline(time.Now().Add(2*patience)))
-	return c
+		h, err2 := handler(pool)
+		return []any{frames, h}, errors.Join(err, err2)
+	}))
 }
 
 // rounds sends so many messages at once and wants them back, n times.

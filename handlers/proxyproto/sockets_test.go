@@ -5,7 +5,6 @@ package proxyproto_test
 import (
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -175,33 +174,16 @@ listen front
 }
 
 func TestPeersOnAUnixSocketAreTrustedOnlyWhenAsked(t *testing.T) {
-	for _, kind := range []weir.Kind{weir.Epoll, weir.Uring} {
+	servertest.Each(t, func(t *testing.T, kind weir.Kind) {
 		for _, trusted := range []bool{false, true} {
-			t.Run(fmt.Sprintf("transport=%s/trusted=%v", kind, trusted), func(t *testing.T) {
-				dir, err := os.MkdirTemp("", "weir") // short, because a socket's path has to be
-				require.NoError(t, err)
-				t.Cleanup(func() { os.RemoveAll(dir) })
-				srv := &weir.Server{
-					Transport: kind, Loops: 1, Logger: slog.New(slog.DiscardHandler),
-					Init: func(p *pipeline.Pipeline) error {
-						cfg := proxyproto.DecoderConfig{Trusted: everybody, TrustUnix: trusted}
-						d, err := proxyproto.NewDecoder(cfg)
-						if err != nil {
-							return err
-						}
-						if err := p.AddLast("proxy", d); err != nil {
-							return err
-						}
-						return p.AddLast("teller", teller{})
-					},
-				}
-				addr, err := srv.Listen("unix", filepath.Join(dir, "s"))
-				testenv.Require(t, string(kind), err)
-				t.Cleanup(func() { assert.NoError(t, srv.Close()) })
-				c, err := net.Dial("unix", addr.String())
-				require.NoError(t, err)
-				defer c.Close()
-				require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
+			t.Run(fmt.Sprintf("trusted=%v", trusted), func(t *testing.T) {
+				init := servertest.Chain(func() ([]any, error) {
+					d, err := proxyproto.NewDecoder(proxyproto.DecoderConfig{Trusted: everybody, TrustUnix: trusted})
+					return []any{d, teller{}}, err
+				})
+				srv := &weir.Server{Transport: kind, Loops: 1, Init: init}
+				addr := servertest.Start(t, srv, "unix", servertest.SocketPath(t))
+				c := servertest.Dial(t, "unix", addr.String())
 				_, werr := io.WriteString(c, line4)
 				if werr == nil {
 					_ = c.(*net.UnixConn).CloseWrite()
@@ -215,5 +197,5 @@ func TestPeersOnAUnixSocketAreTrustedOnlyWhenAsked(t *testing.T) {
 				}
 			})
 		}
-	}
+	})
 }
