@@ -23,8 +23,8 @@ import (
 const deniedEnv = "WEIR_TEST_DENIED" // in the child: how io_uring is denied
 
 // TestServerWithoutIoUringServesOverEpollWithOneLogLine runs itself in children to which io_uring is denied in the ways
-// that happen: by a container's seccomp filter or by sysctl (kernel.io_uring_disabled gives EPERM, too), and by a kernel
-// (or a filter) that does not know the calls.
+// that happen: by a container's seccomp filter or by sysctl (kernel.io_uring_disabled gives EPERM, too), and by a
+// kernel (or a filter) that does not know the calls.
 func TestServerWithoutIoUringServesOverEpollWithOneLogLine(t *testing.T) {
 	if how := os.Getenv(deniedEnv); how != "" {
 		serveDenied(t, how)

@@ -60,8 +60,8 @@ func (d *Dialer) resolve(ctx context.Context, until ending, network, address str
 	return addresses, nil
 }
 
-// context returns a context that ends with ctx, or with what ends the Dial beside it, which is then its cause. cancel must be
-// called.
+// context returns a context that ends with ctx, or with what ends the Dial beside it, which is then its cause. cancel
+// must be called.
 func (u ending) context(ctx context.Context) (_ context.Context, cancel context.CancelCauseFunc) {
 	ctx, cancel = context.WithCancelCause(ctx)
 	go func() {

@@ -32,8 +32,8 @@ func serveUntilKilled(kind weir.Kind) error {
 	return srv.Wait()
 }
 
-// TestARestartRightAfterAKillBinds although a ring keeps its listener for as long as the kernel takes to clear up behind
-// a process that was killed.
+// TestARestartRightAfterAKillBinds although a ring keeps its listener for as long as the kernel takes to clear up
+// behind a process that was killed.
 func TestARestartRightAfterAKillBinds(t *testing.T) {
 	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
 		rounds := 3

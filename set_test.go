@@ -404,8 +404,10 @@ func TestBroadcastBoundsWhatWaitsForTheLoops(t *testing.T) {
 			first, second int
 			fits          bool
 		}{
-			{5000, limit - 5000 - 2*each - 1, true}, {5000, limit - 5000 - 2*each, true},
-			{5000, limit - 5000 - 2*each + 1, false}, {limit - each, 1, false},
+			{5000, limit - 5000 - 2*each - 1, true},
+			{5000, limit - 5000 - 2*each, true},
+			{5000, limit - 5000 - 2*each + 1, false},
+			{limit - each, 1, false},
 		} {
 			release := blockLoops(t, srv)
 			require.NoError(t, set.Broadcast(make([]byte, tc.first)))

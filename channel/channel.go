@@ -264,7 +264,8 @@ func (c *Channel) active() bool { return c.pipe.Life() == pipeline.LifeActive }
 // Cause is why the channel closes or closed; nil while it is open and after an orderly close.
 func (c *Channel) Cause() error { return c.cause }
 
-// ID is unique in the process, as long as it has made fewer than 2^16 loops and none of their slots was used 2^24 times.
+// ID is unique in the process, as long as it has made fewer than 2^16 loops and none of their slots was used 2^24
+// times.
 func (c *Channel) ID() uint64 {
 	t := c.reg.Token(0)
 	return c.loop.Number()<<48 | uint64(t.Slot())<<24 | uint64(t.Generation())

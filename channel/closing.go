@@ -131,8 +131,9 @@ func (c *Channel) startDeadline() {
 	m.closing.Reset(max(c.cfg.CloseTimeout/closeLooks, 1))
 }
 
-// lookAtDeadline aborts a close whose peer has acknowledged nothing for CloseTimeout, or which takes too long in all. What
-// the kernel takes is no progress: it takes as long as it has room, and a slow peer's may be full for longer than that.
+// lookAtDeadline aborts a close whose peer has acknowledged nothing for CloseTimeout, or which takes too long in all.
+// What the kernel takes is no progress: it takes as long as it has room, and a slow peer's may be full for longer than
+// that.
 func (c *Channel) lookAtDeadline() {
 	m, now := c.rare, c.loop.Now()
 	acked, _ := c.acked()
@@ -183,7 +184,8 @@ func (c *Channel) sendFin() {
 // completeFin needs to do nothing for an error: the connection is gone, and the receive will say so.
 func (c *Channel) completeFin(*transport.Completion) { c.dirty() }
 
-// closeWhenBothClosed closes a half-closed channel whose other half is closed now. It is called when either half closes.
+// closeWhenBothClosed closes a half-closed channel whose other half is closed now. It is called when either half
+// closes.
 func (c *Channel) closeWhenBothClosed() {
 	if c.active() && c.in.side == sideRead && c.out.side == sideFinSent {
 		c.closeOrderly()

@@ -27,8 +27,9 @@ func (m completer) Complete(cp *transport.Completion) {
 	}
 }
 
-// EndTurn does what is done once per turn, however often it was asked for. Each step stands behind those whose outcome it
-// needs; what a handler asks for in a step that has passed makes the channel dirty again, and comes in the next round.
+// EndTurn does what is done once per turn, however often it was asked for. Each step stands behind those whose outcome
+// it needs; what a handler asks for in a step that has passed makes the channel dirty again, and comes in the next
+// round.
 func (m completer) EndTurn() {
 	c := m.c
 	c.inDirty = false

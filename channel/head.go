@@ -8,8 +8,9 @@ import (
 	"github.com/weirnet/weir/pipeline"
 )
 
-// head is how the pipeline sees a channel. What a handler may ask for has a method of Context; none of these is a method
-// of Channel besides. Those of Channel that users may call, too, are promoted; the rest stands with what it belongs to.
+// head is how the pipeline sees a channel. What a handler may ask for has a method of Context; none of these is a
+// method of Channel besides. Those of Channel that users may call, too, are promoted; the rest stands with what it
+// belongs to.
 type head struct{ *Channel }
 
 var _ pipeline.Channel = head{}

@@ -2,8 +2,8 @@ package channel
 
 import "slices"
 
-// List is the channels of somebody who keeps account of them, in an order that depends only on who came and went when. A
-// channel is in one list at most. It belongs to the loop.
+// List is the channels of somebody who keeps account of them, in an order that depends only on who came and went when.
+// A channel is in one list at most. It belongs to the loop.
 type List struct {
 	channels []*Channel
 }

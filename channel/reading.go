@@ -251,7 +251,8 @@ func (c *Channel) completeWatch(cp *transport.Completion) {
 		return
 	}
 	switch {
-	case in.side == sideRead && c.out.side == sideFinSent: // both directions are closed: the handlers have been asked to close
+	// both directions are closed: the handlers have been asked to close
+	case in.side == sideRead && c.out.side == sideFinSent:
 	case in.side == sideRead:
 		c.Abort(ErrPeerGone)
 	case in.recv != opNone: // the receive will find it out itself

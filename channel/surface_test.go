@@ -13,8 +13,8 @@ import (
 	"github.com/weirnet/weir/transport/sim"
 )
 
-// Hooks get a Channel: what only its loop, its pipeline or its listener may call is not among its methods, and nothing of
-// it can be set.
+// Hooks get a Channel: what only its loop, its pipeline or its listener may call is not among its methods, and nothing
+// of it can be set.
 func TestUsersOfAChannelCanOnlyCallWhatIsForThem(t *testing.T) {
 	typ := reflect.TypeFor[*channel.Channel]()
 	var methods []string

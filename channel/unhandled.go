@@ -2,8 +2,8 @@ package channel
 
 import "github.com/weirnet/weir/pipeline"
 
-// Unhandled gets what came through to the end of a channel's pipeline because no handler kept it. Its methods run on the
-// loop.
+// Unhandled gets what came through to the end of a channel's pipeline because no handler kept it. Its methods run on
+// the loop.
 type Unhandled interface {
 	// Message borrows msg until return. Nothing else becomes of it.
 	Message(c *Channel, msg any)

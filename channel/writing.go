@@ -157,7 +157,8 @@ func (c *Channel) writeRegion(m *pipeline.FileRegion) error {
 	return nil
 }
 
-// tailBlock returns the open block at the end of the queue with room for n bytes or more; nil when nothing may be written.
+// tailBlock returns the open block at the end of the queue with room for n bytes or more; nil when nothing may be
+// written.
 func (c *Channel) tailBlock(n int) *buffer.Buf {
 	o := &c.out
 	if t := o.tail; t != nil && t.Room() >= n && c.writeErr() == nil {

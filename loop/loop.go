@@ -69,8 +69,8 @@ type Config struct {
 	TurnTime time.Duration
 	// WatchdogAfter is how long a turn may last before the Group's watchdog logs it. Zero means 1 s; negative: off.
 	WatchdogAfter time.Duration
-	// Culprit, when set, names the handler at work in the stack of a loop's goroutine, for the watchdog and for StuckError:
-	// pipeline.HandlerAt. Any goroutine may call it, at any time.
+	// Culprit, when set, names the handler at work in the stack of a loop's goroutine, for the watchdog and for
+	// StuckError: pipeline.HandlerAt. Any goroutine may call it, at any time.
 	Culprit func(stack []byte) string
 }
 

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// process is what the loops of a process share, whichever Group they are of: the Ps of Go's scheduler, and the danger of
-// waiting for each other. It is the one variable of a package that changes.
+// process is what the loops of a process share, whichever Group they are of: the Ps of Go's scheduler, and the danger
+// of waiting for each other. It is the one variable of a package that changes.
 //
 //weir:state
 var process struct {

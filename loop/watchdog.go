@@ -93,11 +93,13 @@ func (w *watchdog) lookAt(s *watched) {
 		"at_least", lasts, "handler", s.loop.culpritIn(stack), "stack", stack)
 }
 
-// Stuck reports whether the Group's watchdog finds that the present turn lasts longer than WatchdogAfter. Any goroutine.
+// Stuck reports whether the Group's watchdog finds that the present turn lasts longer than WatchdogAfter. Any
+// goroutine.
 func (l *Loop) Stuck() bool { return l.stuckNow.Load() }
 
 // StuckError tells where the loop is, to a caller that has waited for it long enough: a *StuckError, or nil when no
-// callback of a Run holds it up now. It takes a dump of all goroutines, which stops the world for a moment. Any goroutine.
+// callback of a Run holds it up now. It takes a dump of all goroutines, which stops the world for a moment. Any
+// goroutine.
 func (l *Loop) StuckError() error {
 	if l.state.Load() < stamps {
 		return nil // it sleeps, has not begun or has ended

@@ -166,11 +166,13 @@ func caseFlushFailsAndErrorCaughtCloses(t *testing.T) {
 	}{
 		{
 			"close", func(ctx *pipeline.Context) { assert.NoError(t, ctx.Close()) },
-			[]string{"send 2000", "close-write", "close"}, 2000, nil,
+			[]string{"send 2000", "close-write", "close"},
+			2000, nil,
 		},
 		{
 			"abort", func(ctx *pipeline.Context) { ctx.Abort(nil) },
-			[]string{"reset"}, 0, pipeline.ErrClosed,
+			[]string{"reset"},
+			0, pipeline.ErrClosed,
 		},
 	} {
 		t.Run(end.name, func(t *testing.T) {

@@ -164,7 +164,8 @@ func TestReadClosedAndShutdownCloseWhereNobodyObjects(t *testing.T) {
 		}{keep, keep}}, true, true},
 		{
 			"passed on to one who keeps it",
-			[]any{tap{"a", &journal{}}, onReadClosed(keep), onShutdown(keep)}, true, true,
+			[]any{tap{"a", &journal{}}, onReadClosed(keep), onShutdown(keep)},
+			true, true,
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

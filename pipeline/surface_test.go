@@ -19,7 +19,8 @@ func TestAHandlerCanOnlyCallWhatIsForHandlers(t *testing.T) {
 		"FireReadComplete", "Flush", "Get", "HandlerIn", "LocalAddr", "Names", "Open", "Reading", "RemoteAddr", "Remove",
 		"Replace", "Unhandled", "Writable", "Write", "WriteBytes",
 	}, methods)
-	assert.Subset(t, methodsOf(reflect.TypeFor[*pipeline.Driver]()), []string{"FireActive", "FireInactive", "RemoveAll", "SetLife"})
+	assert.Subset(t, methodsOf(reflect.TypeFor[*pipeline.Driver]()),
+		[]string{"FireActive", "FireInactive", "RemoveAll", "SetLife"})
 }
 
 func methodsOf(t reflect.Type) []string {

@@ -212,8 +212,8 @@ type DialConfig struct {
 type SocketConfig struct {
 	// Delay leaves Nagle's algorithm on. By default TCP_NODELAY is set: the loop coalesces writes itself.
 	Delay bool
-	// KeepAlive as in net.Dialer and net.ListenConfig: unless Enable is set, probes are sent with Go's defaults, after 15 s,
-	// every 15 s, 9 of them. NoKeepAlive turns them off.
+	// KeepAlive as in net.Dialer and net.ListenConfig: unless Enable is set, probes are sent with Go's defaults, after 15
+	// s, every 15 s, 9 of them. NoKeepAlive turns them off.
 	KeepAlive   net.KeepAliveConfig
 	NoKeepAlive bool
 	// SendBufferBytes and ReceiveBufferBytes are SO_SNDBUF and SO_RCVBUF, also of an adopted listener; zero leaves the

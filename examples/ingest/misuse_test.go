@@ -57,7 +57,8 @@ func TestAFrameThatIsTooLongIsSkippedAndCounted(t *testing.T) {
 func TestAClientThatDiesInAFrameLeavesNoHalfOne(t *testing.T) {
 	p := startIngest(t)
 	for protocol, in := range map[string]string{
-		"graphite": "a 1 2\nb 1 ", "statsd": "a:1|c\nb:1", "syslog": "17 <13>1 - - - - - -99 <13>", "json": "\x00\x00\x00\x02{}\x00\x00\x00\x09{",
+		"graphite": "a 1 2\nb 1 ", "statsd": "a:1|c\nb:1", "syslog": "17 <13>1 - - - - - -99 <13>",
+		"json": "\x00\x00\x00\x02{}\x00\x00\x00\x09{",
 	} {
 		send(t, p.at[protocol], []byte(in))
 	}

@@ -192,7 +192,8 @@ func TestListenersAreToldApartByTheirAddresses(t *testing.T) {
 	}
 	for local, want := range map[string]string{
 		"127.0.0.1:1": "127.0.0.1:1", "127.0.0.2:1": "127.0.0.2:1", "127.0.0.3:1": "", "127.0.0.1:2": "0.0.0.0:2",
-		"[::1]:2": "[::]:2", "[::1]:3": "[::1]:3", "[fe80::1%lo]:3": "[::]:3", "127.0.0.1:3": "[::]:3", "[::ffff:127.0.0.1]:1": "127.0.0.1:1",
+		"[::1]:2": "[::]:2", "[::1]:3": "[::1]:3", "[fe80::1%lo]:3": "[::]:3", "127.0.0.1:3": "[::]:3",
+		"[::ffff:127.0.0.1]:1": "127.0.0.1:1",
 	} {
 		got := all.find(net.TCPAddrFromAddrPort(netip.MustParseAddrPort(local)))
 		if want == "" {

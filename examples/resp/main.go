@@ -1,11 +1,11 @@
-// Resp is an in-memory server that speaks the protocol of Redis, versions 2 and 3: strings, lists, sets and hashes under
-// keys that may expire, and transactions. Try it with redis-cli, redis-benchmark and any client.
+// Resp is an in-memory server that speaks the protocol of Redis, versions 2 and 3: strings, lists, sets and hashes
+// under keys that may expire, and transactions. Try it with redis-cli, redis-benchmark and any client.
 //
 // Replies are those of Redis 7.0, byte for byte, but for what package command leaves out. On the wire it differs on
 // purpose:
 //
-//   - A client that does not read its replies is not read from. What is held for it is the watermark and one reply, so a
-//     client that sends more requests than the sockets' buffers take before it reads a reply waits, where Redis would
+//   - A client that does not read its replies is not read from. What is held for it is the watermark and one reply, so
+//     a client that sends more requests than the sockets' buffers take before it reads a reply waits, where Redis would
 //     keep all replies in memory. Read while you write. When nothing of a reply has left for a minute, the connection
 //     is aborted.
 //   - What a transaction queues, how many keys a client watches, and how large a reply gets is bounded.

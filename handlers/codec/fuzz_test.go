@@ -113,7 +113,8 @@ func octetFormat(cfg OctetCountingConfig) format {
 		seeds: []string{
 			"5 hello11 <13>message<1>a\n\r\n\n<2>b\r\n3 <x>", "99 " + string(make([]byte, 99)) + "1 a",
 			"<1>" + string(make([]byte, 30)) + "\n1 b", "0 ", "12a", "12345678901 ", "x", "4 ab", "\r", "\rx", "<abc", "1",
-			"999999999 ab", "<1>a\n\tat b\n\n12 c\n12345678901 \n0\n3 <x>x<2>c\n1", "<1>a\n3 <x>\tat", "<1>a\n\rb\n\r", "<1>a\n12 ",
+			"999999999 ab", "<1>a\n\tat b\n\n12 c\n12345678901 \n0\n3 <x>x<2>c\n1", "<1>a\n3 <x>\tat",
+			"<1>a\n\rb\n\r", "<1>a\n12 ",
 			"<1>a\n <x>b", "<1>a\n0 <x>b",
 		},
 	}

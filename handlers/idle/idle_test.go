@@ -62,11 +62,36 @@ var nettyTimelines = []struct {
 	{"netty-211", idle.Config{Writer: time.Second}, false, "+1s;check;+1s;check;+1s;check", []string{
 		"writer first 1s", "writer again 2s", "writer again 3s",
 	}},
-	{"netty-213", idle.Config{Reader: time.Second}, false, "+500.000001ms;read;+500ms;check;+1s;check", []string{"", "reader first 1s"}},
-	{"netty-214", idle.Config{Writer: time.Second}, false, "+500.000001ms;write 1;+500ms;check;+1s;check", []string{"", "writer first 1s"}},
-	{"netty-215", idle.Config{All: time.Second}, false, "+500.000001ms;read;+500ms;check;+1s;check", []string{"", "all first 1s"}},
-	{"netty-217", idle.Config{Reader: time.Second}, false, "+500.000001ms;reset read;+500ms;check;+1s;check", []string{"", "reader first 1s"}},
-	{"netty-218", idle.Config{Writer: time.Second}, false, "+500.000001ms;reset write;+500ms;check;+1s;check", []string{"", "writer first 1s"}},
+	{
+		"netty-213",
+		idle.Config{Reader: time.Second},
+		false, "+500.000001ms;read;+500ms;check;+1s;check",
+		[]string{"", "reader first 1s"},
+	},
+	{
+		"netty-214",
+		idle.Config{Writer: time.Second},
+		false, "+500.000001ms;write 1;+500ms;check;+1s;check",
+		[]string{"", "writer first 1s"},
+	},
+	{
+		"netty-215",
+		idle.Config{All: time.Second},
+		false, "+500.000001ms;read;+500ms;check;+1s;check",
+		[]string{"", "all first 1s"},
+	},
+	{
+		"netty-217",
+		idle.Config{Reader: time.Second},
+		false, "+500.000001ms;reset read;+500ms;check;+1s;check",
+		[]string{"", "reader first 1s"},
+	},
+	{
+		"netty-218",
+		idle.Config{Writer: time.Second},
+		false, "+500.000001ms;reset write;+500ms;check;+1s;check",
+		[]string{"", "writer first 1s"},
+	},
 	// Between the fourth and the fifth check five more seconds pass without progress. Netty's test lets the timer run
 	// at the checks only, so it has no event there; a timer that runs by the clock has one. The sixth check has none,
 	// as the case wants it of a new design.

@@ -28,17 +28,17 @@
 // # Goroutines
 //
 // Package ants keeps the goroutines: it starts them, uses them again for a second with the stacks that they have grown,
-// and lets them go. (A work that needs 12 KiB of stack costs 1.5 µs that way and 5 µs on a goroutine of its own, without
-// the work.) How many there are is the Pool's own count. A bounded pool of ants blocks or refuses whoever submits while
-// a worker is on its way back to it: the first would stop a loop, the second lose a message. And what is counted in
-// bytes and handed out in turns, channel by channel, it does not know.
+// and lets them go. (A work that needs 12 KiB of stack costs 1.5 µs that way and 5 µs on a goroutine of its own,
+// without the work.) How many there are is the Pool's own count. A bounded pool of ants blocks or refuses whoever
+// submits while a worker is on its way back to it: the first would stop a loop, the second lose a message. And what is
+// counted in bytes and handed out in turns, channel by channel, it does not know.
 //
 // # The end
 //
 // done is called exactly once for each message, whatever happens, as long as it does not panic itself. What was read
 // before the peer's FIN is worked and done before ChannelReadClosed goes on, and before ChannelShutdown does. When the
 // channel is closed, the context of its works is cancelled, works that have not begun never will, and done gets what is
-// ready and pipeline.ErrClosed for the rest, in the order of the messages, before ChannelInactive goes on; writes fail by then. A handler
-// that is removed before gives ErrRemoved instead. A peer that has gone while reading is paused is subject to the
-// channel's PausedCloseTimeout.
+// ready and pipeline.ErrClosed for the rest, in the order of the messages, before ChannelInactive goes on; writes fail
+// by then. A handler that is removed before gives ErrRemoved instead. A peer that has gone while reading is paused is
+// subject to the channel's PausedCloseTimeout.
 package offload

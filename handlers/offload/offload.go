@@ -49,9 +49,9 @@ type Config[In, M, R any] struct {
 	// Work runs on a goroutine of the pool, at the same time as others of the same channel. Its context is done when
 	// the channel is closed; cause is then pipeline.ErrClosed or ErrRemoved.
 	Work func(ctx context.Context, m M) (R, error)
-	// Done runs on the loop, once for each message, in the order of the messages unless Unordered is set. err is that of Work, a *PanicError,
-	// ErrGoexit, ErrPoolClosed, ErrRemoved or pipeline.ErrClosed; with the last there is no use in writing. An error
-	// that it returns goes to the error handlers behind this one.
+	// Done runs on the loop, once for each message, in the order of the messages unless Unordered is set. err is that of
+	// Work, a *PanicError, ErrGoexit, ErrPoolClosed, ErrRemoved or pipeline.ErrClosed; with the last there is no use in
+	// writing. An error that it returns goes to the error handlers behind this one.
 	Done func(ctx *pipeline.Context, r R, err error) error
 	// Unordered makes Done run as soon as a work has ended, so that a slow one holds no fast one up. It is for protocols
 	// whose replies say what they belong to.

@@ -12,6 +12,6 @@
 //     most 107 bytes. A stream that cannot become a header fails at the first byte that tells.
 //   - Version 2 is bounded by a configured length, judged before the body is awaited. TLVs have to fill the rest of the
 //     header exactly; the CRC32C, where there is one, has to be right (section 2.2.4).
-//   - A LOCAL connection is the proxy's own, whatever family it names, and an unspecified family tells nothing. Both are
-//     accepted, and what their bodies hold is skipped, TLVs included (section 2.2).
+//   - A LOCAL connection is the proxy's own, whatever family it names, and an unspecified family tells nothing. Both
+//     are accepted, and what their bodies hold is skipped, TLVs included (section 2.2).
 package proxyproto

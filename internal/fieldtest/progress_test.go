@@ -76,7 +76,8 @@ func TestAPeerThatReadsSlowlyIsNotIdle(t *testing.T) {
 		}
 		r := newRig(t, srv, func(p *pipeline.Pipeline) error {
 			h, err := idle.New(idle.Config{Writer: 400 * time.Millisecond})
-			return errors.Join(err, p.AddLast("idle", h), p.AddLast("count", countEvents{&events}), p.AddLast("app", &hooks{active: keep}))
+			return errors.Join(err, p.AddLast("idle", h), p.AddLast("count", countEvents{&events}),
+				p.AddLast("app", &hooks{active: keep}))
 		})
 		c := r.dial()
 		require.NoError(t, c.(interface{ SetReadBuffer(int) error }).SetReadBuffer(16<<10))

@@ -59,16 +59,20 @@ func TestPrepareFillsWhatTheKernelReads(t *testing.T) {
 		prep func(e *SQE)
 		want Entry
 	}{
-		{"Recv", func(e *SQE) { Recv(e, 7, 3, 100) }, Entry{Opcode: abi.IORING_OP_RECV, FD: 7, Length: 100,
-			Flags: 1 << 5, Group: 3}},
+		{"Recv", func(e *SQE) { Recv(e, 7, 3, 100) }, Entry{
+			Opcode: abi.IORING_OP_RECV, FD: 7, Length: 100,
+			Flags: 1 << 5, Group: 3,
+		}},
 		{
 			"RecvLimited", func(e *SQE) { RecvLimited(e, 7, 3, 100, 1000) },
 			Entry{Opcode: abi.IORING_OP_RECV, FD: 7, Length: 100, Flags: 1 << 5, Group: 3, Ioprio: 2, Optlen: 1000},
 		},
 		{
 			"Send", func(e *SQE) { Send(e, 7, p, unix.MSG_NOSIGNAL); SkipSuccess(e) },
-			Entry{Opcode: abi.IORING_OP_SEND, FD: 7, Address: at(p), Length: 4, OpFlags: unix.MSG_NOSIGNAL,
-				Flags: 1 << 6},
+			Entry{
+				Opcode: abi.IORING_OP_SEND, FD: 7, Address: at(p), Length: 4, OpFlags: unix.MSG_NOSIGNAL,
+				Flags: 1 << 6,
+			},
 		},
 		{
 			"SendVectors", func(e *SQE) { SendVectors(e, 7, v, 5) },
@@ -76,33 +80,47 @@ func TestPrepareFillsWhatTheKernelReads(t *testing.T) {
 		},
 		{
 			"SendMessage", func(e *SQE) { SendMessage(e, 7, h, v, 5) },
-			Entry{Opcode: abi.IORING_OP_SENDMSG, FD: 7, Address: uint64(uintptr(unsafe.Pointer(h))), Length: 1,
-				OpFlags: 5},
+			Entry{
+				Opcode: abi.IORING_OP_SENDMSG, FD: 7, Address: uint64(uintptr(unsafe.Pointer(h))), Length: 1,
+				OpFlags: 5,
+			},
 		},
 		{
 			"Accept", func(e *SQE) { Accept(e, 7, true) },
 			Entry{Opcode: abi.IORING_OP_ACCEPT, FD: 7, OpFlags: unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK, Ioprio: 1},
 		},
-		{"Connect", func(e *SQE) { Connect(e, 7, name) }, Entry{Opcode: abi.IORING_OP_CONNECT, FD: 7, Address: at(name),
-			Offset: 4}},
+		{"Connect", func(e *SQE) { Connect(e, 7, name) }, Entry{
+			Opcode: abi.IORING_OP_CONNECT, FD: 7, Address: at(name),
+			Offset: 4,
+		}},
 		{
 			"Poll", func(e *SQE) { Poll(e, 7, unix.POLLIN, true) },
 			Entry{Opcode: abi.IORING_OP_POLL_ADD, FD: 7, Length: 1, OpFlags: pollWord(unix.POLLIN)},
 		},
-		{"Cancel", func(e *SQE) { Cancel(e, 99); HardLink(e) },
-			Entry{Opcode: abi.IORING_OP_ASYNC_CANCEL, FD: -1, Address: 99, Flags: 1 << 3}},
-		{"CancelDescriptor", func(e *SQE) { CancelDescriptor(e, 7) },
-			Entry{Opcode: abi.IORING_OP_ASYNC_CANCEL, FD: 7, OpFlags: 3}},
-		{"CancelEverything", func(e *SQE) { CancelEverything(e) },
-			Entry{Opcode: abi.IORING_OP_ASYNC_CANCEL, FD: -1, OpFlags: 5}},
+		{
+			"Cancel", func(e *SQE) { Cancel(e, 99); HardLink(e) },
+			Entry{Opcode: abi.IORING_OP_ASYNC_CANCEL, FD: -1, Address: 99, Flags: 1 << 3},
+		},
+		{
+			"CancelDescriptor", func(e *SQE) { CancelDescriptor(e, 7) },
+			Entry{Opcode: abi.IORING_OP_ASYNC_CANCEL, FD: 7, OpFlags: 3},
+		},
+		{
+			"CancelEverything", func(e *SQE) { CancelEverything(e) },
+			Entry{Opcode: abi.IORING_OP_ASYNC_CANCEL, FD: -1, OpFlags: 5},
+		},
 		{"Close", func(e *SQE) { Close(e, 7) }, Entry{Opcode: abi.IORING_OP_CLOSE, FD: 7}},
 		{
 			"Splice", func(e *SQE) { Splice(e, 8, 1<<33, 7, 100) },
-			Entry{Opcode: abi.IORING_OP_SPLICE, FD: 7, Address: 1 << 33, Offset: math.MaxUint64, Length: 100,
-				Optlen: 8},
+			Entry{
+				Opcode: abi.IORING_OP_SPLICE, FD: 7, Address: 1 << 33, Offset: math.MaxUint64, Length: 100,
+				Optlen: 8,
+			},
 		},
-		{"ReadAt", func(e *SQE) { ReadAt(e, 8, p, 1<<33) }, Entry{Opcode: abi.IORING_OP_READ, FD: 8, Address: at(p),
-			Offset: 1 << 33, Length: 4}},
+		{"ReadAt", func(e *SQE) { ReadAt(e, 8, p, 1<<33) }, Entry{
+			Opcode: abi.IORING_OP_READ, FD: 8, Address: at(p),
+			Offset: 1 << 33, Length: 4,
+		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var e SQE

@@ -2,9 +2,9 @@ package sys
 
 import "golang.org/x/sys/unix"
 
-// Acked returns a mark that changes whenever the peer has acknowledged more of what was sent, and how many bytes are left:
-// tcpi_bytes_acked of TCP_INFO, and SIOCOUTQ (tcp(7)). Unix sockets have no acknowledgements; there SIOCOUTQ is what the
-// peer has not read (unix(7)), and changes as it reads.
+// Acked returns a mark that changes whenever the peer has acknowledged more of what was sent, and how many bytes are
+// left: tcpi_bytes_acked of TCP_INFO, and SIOCOUTQ (tcp(7)). Unix sockets have no acknowledgements; there SIOCOUTQ is
+// what the peer has not read (unix(7)), and changes as it reads.
 func Acked(fd int) (mark uint64, left int, err error) {
 	left, err = unix.IoctlGetInt(fd, unix.SIOCOUTQ)
 	if err != nil {

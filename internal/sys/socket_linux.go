@@ -74,8 +74,8 @@ func LocalAddress(fd int, sa *Sockaddr) unix.Errno {
 	return errno
 }
 
-// RemoteAddress writes the address of the peer of a TCP socket into sa. It never blocks. getpeername(2) fails with ENOTCONN
-// once the peer has reset the connection. SO_PEERNAME still tells, as accept(2) does: both ask inet_getname of
+// RemoteAddress writes the address of the peer of a TCP socket into sa. It never blocks. getpeername(2) fails with
+// ENOTCONN once the peer has reset the connection. SO_PEERNAME still tells, as accept(2) does: both ask inet_getname of
 // net/ipv4/af_inet.c, and inet6_getname, not to look at the state. It wants the exact length of an address.
 func RemoteAddress(fd, family int, sa *Sockaddr) unix.Errno {
 	sa.Reset()

@@ -126,12 +126,16 @@ func TestResetOnCloseSendsRST(t *testing.T) {
 }
 
 func TestOneBadConnectionDoesNotEndAccepting(t *testing.T) {
-	for _, errno := range []unix.Errno{unix.ECONNABORTED, unix.EPERM, unix.EPROTO, unix.ENETDOWN, unix.EHOSTUNREACH,
-		unix.EINTR} {
+	for _, errno := range []unix.Errno{
+		unix.ECONNABORTED, unix.EPERM, unix.EPROTO, unix.ENETDOWN, unix.EHOSTUNREACH,
+		unix.EINTR,
+	} {
 		require.True(t, AcceptGoesOn(errno), errno)
 	}
-	for _, errno := range []unix.Errno{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM, unix.EBADF, unix.EINVAL,
-		unix.ENOTSOCK} {
+	for _, errno := range []unix.Errno{
+		unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM, unix.EBADF, unix.EINVAL,
+		unix.ENOTSOCK,
+	} {
 		require.False(t, AcceptGoesOn(errno), errno)
 	}
 }

@@ -37,8 +37,8 @@ func Required(feature string) bool {
 	return false
 }
 
-// Thorough reports whether tests take the time that the gate gives them: WEIR_REQUIRE names "thorough", and -short is not
-// set. Otherwise models try fewer seeds, and tests of large numbers smaller ones. Any goroutine.
+// Thorough reports whether tests take the time that the gate gives them: WEIR_REQUIRE names "thorough", and -short is
+// not set. Otherwise models try fewer seeds, and tests of large numbers smaller ones. Any goroutine.
 func Thorough() bool { return !testing.Short() && Required("thorough") }
 
 // OpenDescriptors is how many descriptors the process has open, with the one that counting takes (proc(5)); 0 where

@@ -80,8 +80,8 @@ type named struct {
 	h    any
 }
 
-// New returns an active channel, on a loop of its own, with these handlers, head to tail. The test fails when one cannot be
-// added.
+// New returns an active channel, on a loop of its own, with these handlers, head to tail. The test fails when one
+// cannot be added.
 func New(t testing.TB, handlers ...any) *Channel {
 	t.Helper()
 	return NewLoop(t).NewConfig(Config{}, handlers...)
@@ -180,8 +180,8 @@ func (c *Channel) fill(p *pipeline.Pipeline, handlers []any) error {
 // over is the channel's Config.Closed.
 func (c *Channel) over(*channel.Channel) { c.closed = true }
 
-// Activate connects a channel that is Inactive: its pipeline is filled, ChannelActive fires, and what the peer did already
-// comes after that.
+// Activate connects a channel that is Inactive: its pipeline is filled, ChannelActive fires, and what the peer did
+// already comes after that.
 func (c *Channel) Activate() {
 	c.l.t.Helper()
 	if c.dialing == nil || c.dialing.Over() {
@@ -285,8 +285,8 @@ func (c *Channel) Shutdown() {
 	c.l.act(c.real.Shutdown)
 }
 
-// TakeError returns the error that reached the end of the pipeline, or the panic of a handler, and closed the channel; nil
-// when there was none. Finish then no longer complains about it.
+// TakeError returns the error that reached the end of the pipeline, or the panic of a handler, and closed the channel;
+// nil when there was none. Finish then no longer complains about it.
 func (c *Channel) TakeError() error {
 	c.taken = c.failed()
 	return c.taken
@@ -311,8 +311,8 @@ func (c *Channel) complain() {
 	}
 }
 
-// Operations lists what the kernel was asked since the last call, such as "receive", "cancel", "watch", "send 5" (bytes),
-// "send file 5", "close-write", "close", "reset".
+// Operations lists what the kernel was asked since the last call, such as "receive", "cancel", "watch", "send 5"
+// (bytes), "send file 5", "close-write", "close", "reset".
 func (c *Channel) Operations() []string {
 	ops := c.ops
 	c.ops = nil

@@ -5,8 +5,8 @@ import (
 	"github.com/weirnet/weir/transport/sim"
 )
 
-// Dial is a connection that a handler asked for with Context.Dial. The test decides what becomes of it. It belongs to the
-// test's goroutine.
+// Dial is a connection that a handler asked for with Context.Dial. The test decides what becomes of it. It belongs to
+// the test's goroutine.
 type Dial struct {
 	Network, Address string
 
@@ -34,8 +34,8 @@ func (l *Loop) Dials() []*Dial {
 // Dials is Loop.Dials.
 func (c *Channel) Dials() []*Dial { return c.l.Dials() }
 
-// Connect makes the connection: a channel on the same loop with the pipeline that the handler wanted, and with the settings
-// of the channel that dialled.
+// Connect makes the connection: a channel on the same loop with the pipeline that the handler wanted, and with the
+// settings of the channel that dialled.
 func (d *Dial) Connect() *Channel {
 	d.l.t.Helper()
 	return d.ConnectConfig(Config{})

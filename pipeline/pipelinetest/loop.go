@@ -24,8 +24,8 @@ const (
 	awaitPoll    = time.Millisecond
 )
 
-// Loop is a loop on a simulated network, with a clock that only the test moves, for tests with several channels: a proxy's
-// two sides, a handler that dials. It belongs to the test's goroutine.
+// Loop is a loop on a simulated network, with a clock that only the test moves, for tests with several channels: a
+// proxy's two sides, a handler that dials. It belongs to the test's goroutine.
 type Loop struct {
 	t         testing.TB
 	world     *sim.World
@@ -51,7 +51,8 @@ func NewLoop(t testing.TB) *Loop {
 		t: t, of: map[*channel.Channel]*Channel{}, handles: map[transport.Handle]*Channel{},
 	}
 	l.world = sim.NewWorld(1, sim.Config{
-		Latency: -1, TurnTime: -1, SegmentBytes: 1 << 20, BlockBytes: 64 << 10, Blocks: 1024, SendNow: true, Scrub: true, Answer: l.answer,
+		Latency: -1, TurnTime: -1, SegmentBytes: 1 << 20, BlockBytes: 64 << 10, Blocks: 1024, SendNow: true, Scrub: true,
+		Answer: l.answer,
 	})
 	var err error
 	l.loop, err = loop.New(loop.Config{
@@ -75,8 +76,8 @@ func (l *Loop) Now() time.Duration { return l.loop.Now() }
 // Pool is the pool that all buffers come from.
 func (l *Loop) Pool() *buffer.Pool { return l.loop.Pool() }
 
-// RunTasks turns the loop until there is nothing left to do. The clock stands still. It returns the number of turns that
-// did something. A loop that does not come to rest fails the test.
+// RunTasks turns the loop until there is nothing left to do. The clock stands still. It returns the number of turns
+// that did something. A loop that does not come to rest fails the test.
 func (l *Loop) RunTasks() int {
 	l.t.Helper()
 	if l.depth > 0 || l.finished {
@@ -92,8 +93,8 @@ func (l *Loop) RunTasks() int {
 	}
 }
 
-// RunUntil turns the loop until done reports true, for what other goroutines post. The test fails when that takes more than
-// 10 s of real time.
+// RunUntil turns the loop until done reports true, for what other goroutines post. The test fails when that takes more
+// than 10 s of real time.
 func (l *Loop) RunUntil(done func() bool) {
 	l.t.Helper()
 	deadline := time.Now().Add(awaitTimeout)
@@ -117,8 +118,8 @@ func (l *Loop) Advance(d time.Duration) {
 	}
 }
 
-// Finish closes the channels that are still open, and the loop, and checks what they leave behind. It runs by itself at the
-// end of the test; calling it before makes it check earlier.
+// Finish closes the channels that are still open, and the loop, and checks what they leave behind. It runs by itself at
+// the end of the test; calling it before makes it check earlier.
 func (l *Loop) Finish() {
 	l.t.Helper()
 	if l.finished {

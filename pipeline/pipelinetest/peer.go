@@ -12,10 +12,11 @@ import (
 	"github.com/weirnet/weir/pipeline"
 )
 
-// WriteInbound delivers msgs as if they had come from the peer: a []byte, a string or the bytes of a *buffer.Buf (which it
-// borrows) as the *buffer.Buf that a socket would give, each in a block that is overwritten as soon as the handlers have
-// returned without retaining it. Anything else comes as it is, for handlers behind a decoder. Pieces are not joined; what
-// is longer than a block of 64 KiB comes in several. While reading is paused or there is no grant, they wait.
+// WriteInbound delivers msgs as if they had come from the peer: a []byte, a string or the bytes of a *buffer.Buf (which
+// it borrows) as the *buffer.Buf that a socket would give, each in a block that is overwritten as soon as the handlers
+// have returned without retaining it. Anything else comes as it is, for handlers behind a decoder. Pieces are not
+// joined; what is longer than a block of 64 KiB comes in several. While reading is paused or there is no grant, they
+// wait.
 func (c *Channel) WriteInbound(msgs ...any) {
 	c.l.t.Helper()
 	if c.peerEnd != nil && !c.closed {

@@ -66,8 +66,10 @@ func TestAcceptEndsWithEMFILEAndGoesOnLater(t *testing.T) {
 	require.Len(t, accept.conns, 1)
 	require.Zero(t, f.wakeUps(), "a listener that nobody accepts from does not spin")
 	// A Connect at the limit says so, too.
-	dial := f.submit(transport.Op{Kind: transport.Connect, Dial: &transport.DialConfig{Network: "tcp",
-		Address: addr.String()}})
+	dial := f.submit(transport.Op{Kind: transport.Connect, Dial: &transport.DialConfig{
+		Network: "tcp",
+		Address: addr.String(),
+	}})
 	f.done(dial)
 	require.ErrorIs(t, dial.err, syscall.EMFILE)
 
@@ -120,8 +122,10 @@ func TestAddresses(t *testing.T) {
 				to = net.JoinHostPort(c.host, fmt.Sprint(tcp.Port))
 			}
 			accept := f.submit(transport.Op{Kind: transport.Accept, Handle: l})
-			dial := f.submit(transport.Op{Kind: transport.Connect,
-				Dial: &transport.DialConfig{Network: c.dialNetwork, Address: to}})
+			dial := f.submit(transport.Op{
+				Kind: transport.Connect,
+				Dial: &transport.DialConfig{Network: c.dialNetwork, Address: to},
+			})
 			f.done(dial)
 			require.NoError(t, dial.err)
 			f.until("the connection", func() bool { return len(accept.conns) == 1 })

@@ -231,8 +231,10 @@ func TestEventsOfAClosedSocketAreCountedAndDropped(t *testing.T) {
 	fd := f.tr.sockets.lookup(handles[other]).fd
 	f.close(handles[other])
 	// The kernel gives the lowest free descriptor, the table the slot freed last.
-	dial := f.submit(transport.Op{Kind: transport.Connect, Dial: &transport.DialConfig{Network: "tcp",
-		Address: l.Addr().String()}})
+	dial := f.submit(transport.Op{Kind: transport.Connect, Dial: &transport.DialConfig{
+		Network: "tcp",
+		Address: l.Addr().String(),
+	}})
 	s := f.tr.sockets.at(uint32(handles[other]))
 	require.Equal(t, fd, s.fd)
 	require.NotEqual(t, handles[other], s.handle())

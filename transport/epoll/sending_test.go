@@ -133,8 +133,10 @@ func TestASendWithoutWaitingAnswersAtOnceWhatTheKernelTook(t *testing.T) {
 	f := open(t, Config{})
 	h, peer := f.connection()
 	noWait := func(p []byte) *call {
-		return f.submit(transport.Op{Kind: transport.Send, Handle: h, NoWait: true,
-			Bufs: []*buffer.Buf{buffer.Wrap(p)}})
+		return f.submit(transport.Op{
+			Kind: transport.Send, Handle: h, NoWait: true,
+			Bufs: []*buffer.Buf{buffer.Wrap(p)},
+		})
 	}
 	small := noWait([]byte("small"))
 	require.Len(t, f.wait(-1), 1)

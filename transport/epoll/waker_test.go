@@ -120,8 +120,10 @@ func TestARawWaitIsBoundedAndThenTheSchedulerIsTold(t *testing.T) {
 			before := f.tr.Counters()
 			f.wait(c.timeout)
 			after := f.tr.Counters()
-			got = Counters{EpollWaits: after.EpollWaits - before.EpollWaits,
-				BlockingWaits: after.BlockingWaits - before.BlockingWaits}
+			got = Counters{
+				EpollWaits:    after.EpollWaits - before.EpollWaits,
+				BlockingWaits: after.BlockingWaits - before.BlockingWaits,
+			}
 			if got == want {
 				break
 			}

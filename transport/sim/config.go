@@ -39,7 +39,8 @@ type Config struct {
 	ConnectTimeout time.Duration
 	// SendNow makes the transports send without an operation, as epoll does; otherwise SendNow returns ErrNotNow.
 	SendNow bool
-	// Scrub overwrites what was received into a block when it comes back, so that who looks at a borrowed Buf later sees that.
+	// Scrub overwrites what was received into a block when it comes back, so that who looks at a borrowed Buf later sees
+	// that.
 	Scrub bool
 	// Answer, when set, decides the outcome of each Connect instead of the network.
 	Answer func(*Dialing)

@@ -24,8 +24,10 @@ func factory(seed uint64, cfg sim.Config) transporttest.Factory {
 			}
 			return trs
 		},
-		Features: transporttest.Features{Unix: true, IPv6: true, SendFile: true, Lends: true, VirtualTime: true,
-			SendNow: cfg.SendNow},
+		Features: transporttest.Features{
+			Unix: true, IPv6: true, SendFile: true, Lends: true, VirtualTime: true,
+			SendNow: cfg.SendNow,
+		},
 		BlockBytes: 16 << 10,
 		Check: func(tb testing.TB, _ []transport.Transport) {
 			if err := worlds[tb].Check(); err != nil {
@@ -50,8 +52,10 @@ func TestConformanceWithMildFaults(t *testing.T) {
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
-			transporttest.Run(t, factory(seed, sim.Config{Jitter: 200 * time.Microsecond, Faults: sim.Mild(),
-				SendNow: seed%2 == 1}))
+			transporttest.Run(t, factory(seed, sim.Config{
+				Jitter: 200 * time.Microsecond, Faults: sim.Mild(),
+				SendNow: seed%2 == 1,
+			}))
 		})
 	}
 }

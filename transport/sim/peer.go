@@ -47,11 +47,12 @@ func (d *Dialing) Fail(err error) {
 	}
 }
 
-// Peer is the other end of a connection that the test plays by hand. What it does travels like everything else. Its buffers
-// have no bounds but those that Stall sets. It belongs to the World's goroutine.
+// Peer is the other end of a connection that the test plays by hand. What it does travels like everything else. Its
+// buffers have no bounds but those that Stall sets. It belongs to the World's goroutine.
 type Peer struct{ e *endpoint }
 
-// Write sends b. A Recv of the other side never joins bytes of two Writes, nor does its limit cut one that fits into a block.
+// Write sends b. A Recv of the other side never joins bytes of two Writes, nor does its limit cut one that fits into a
+// block.
 func (p *Peer) Write(b []byte) {
 	if p.e.broken || p.e.out.finQueued || len(b) == 0 {
 		return

@@ -18,7 +18,7 @@ var (
 	there = netip.MustParseAddrPort("192.0.2.2:50000")
 )
 
-// played answers a Connect with a Peer, in a world in which no time passes by itself.
+// played returns a Connect with a Peer, in a world in which no time passes by itself.
 func played(t *testing.T) (w *sim.World, n *node, h transport.Handle, p *sim.Peer) {
 	w = sim.NewWorld(1, sim.Config{Latency: -1, TurnTime: -1, Scrub: true, SendNow: true, Answer: func(d *sim.Dialing) {
 		p = d.Connect(here, there)

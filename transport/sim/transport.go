@@ -17,8 +17,9 @@ type Transport struct {
 	id   int
 	pool *buffer.Pool
 
-	slots    []slot
-	free     []int                          // free slots, the last one is used first: a stale Handle meets a successor soon
+	slots []slot
+	// free slots, the last one is used first: a stale Handle meets a successor soon
+	free     []int
 	connects map[transport.Token]*operation // in progress
 
 	settled []queued // completions that the very next Wait hands out

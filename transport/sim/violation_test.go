@@ -56,8 +56,10 @@ func TestCheckFindsWhatIsWrong(t *testing.T) {
 		want  string
 	}{
 		{"a byte changed", func(_ *World, in *stream) { in.buf[5] ^= 1 }, "are not those that were sent"},
-		{"two bytes swapped", func(_ *World, in *stream) { in.buf[1], in.buf[2] = in.buf[2], in.buf[1] },
-			"are not those"},
+		{
+			"two bytes swapped", func(_ *World, in *stream) { in.buf[1], in.buf[2] = in.buf[2], in.buf[1] },
+			"are not those",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w, err := delivered(t, c.spoil)

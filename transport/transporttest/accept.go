@@ -12,8 +12,10 @@ import (
 
 func acceptClaims() []claim {
 	return []claim{
-		{name: "1,000 connections are accepted, each under a Handle of its own and with its peer's address",
-			run: acceptMany},
+		{
+			name: "1,000 connections are accepted, each under a Handle of its own and with its peer's address",
+			run:  acceptMany,
+		},
 		{name: "connections that came before the Accept are accepted", run: acceptLater},
 		{name: "a listener without an Accept accepts nothing and does not spin", run: acceptNothing},
 		{name: "an Accept that is cancelled and submitted again loses no connection", run: acceptAgain},

@@ -107,7 +107,8 @@ func dataBreakages() []breakage {
 					b.memory = c.Buf.Bytes()
 				}
 				return true
-			}}, []string{
+			},
+		}, []string{
 			"a received Buf that is retained keeps its bytes while 1000 more are received",
 			"keeping all that is received starves no other connection",
 		}},
@@ -196,16 +197,21 @@ func limitBreakages() []breakage {
 			}
 			b.Transport.Submit(op)
 		}}, []string{"a Recv with an enormous limit is one without end"}},
-		{"a second Recv takes the place of the first", broken{submit: func(b *broken, op transport.Op) {
-			if op.Kind == transport.Recv && b.conn == op.Handle {
-				b.Transport.Submit(transport.Op{Kind: transport.Cancel, Handle: op.Handle, Target: transport.Recv,
-					Token: 1<<40 + 1})
-			}
-			b.conn = op.Handle
-			b.held = []transport.Completion{{Token: op.Token}}
-			b.Transport.Submit(op)
-		}, change: func(_ *broken, c *transport.Completion) bool { return c.Token != 1<<40+1 }},
-			[]string{"a second Recv on a socket that has one completes with ErrBusy and leaves the first alone"}},
+		{
+			"a second Recv takes the place of the first",
+			broken{submit: func(b *broken, op transport.Op) {
+				if op.Kind == transport.Recv && b.conn == op.Handle {
+					b.Transport.Submit(transport.Op{
+						Kind: transport.Cancel, Handle: op.Handle, Target: transport.Recv,
+						Token: 1<<40 + 1,
+					})
+				}
+				b.conn = op.Handle
+				b.held = []transport.Completion{{Token: op.Token}}
+				b.Transport.Submit(op)
+			}, change: func(_ *broken, c *transport.Completion) bool { return c.Token != 1<<40+1 }},
+			[]string{"a second Recv on a socket that has one completes with ErrBusy and leaves the first alone"},
+		},
 	}
 }
 
@@ -274,16 +280,21 @@ func cancelBreakages() []breakage {
 				c.Err = transport.ErrNotFound
 			}
 			return true
-		}}, []string{"Cancel ends a Recv, and the next one works",
-			"Cancel works in the same turn as its target's Submit"}},
-		{"Cancel ends whatever its Handle has", broken{submit: func(b *broken, op transport.Op) {
-			b.Transport.Submit(op)
-			if op.Kind == transport.Cancel && op.Target == transport.Recv {
-				op.Token, op.Target = 1<<40+1, transport.Send
+		}}, []string{
+			"Cancel ends a Recv, and the next one works",
+			"Cancel works in the same turn as its target's Submit",
+		}},
+		{
+			"Cancel ends whatever its Handle has",
+			broken{submit: func(b *broken, op transport.Op) {
 				b.Transport.Submit(op)
-			}
-		}, change: func(_ *broken, c *transport.Completion) bool { return c.Token != 1<<40+1 }},
-			[]string{"Cancel ends only the operation of its Handle and its kind"}},
+				if op.Kind == transport.Cancel && op.Target == transport.Recv {
+					op.Token, op.Target = 1<<40+1, transport.Send
+					b.Transport.Submit(op)
+				}
+			}, change: func(_ *broken, c *transport.Completion) bool { return c.Token != 1<<40+1 }},
+			[]string{"Cancel ends only the operation of its Handle and its kind"},
+		},
 		{"Cancel takes a file for Bufs", broken{submit: func(b *broken, op transport.Op) {
 			if op.Kind == transport.SendFile {
 				b.conn = op.Handle
@@ -426,8 +437,10 @@ func acceptBreakages() []breakage {
 				b.held = []transport.Completion{{Token: op.Token}}
 			}
 			if op.Kind == transport.Close && op.Handle == b.conn {
-				b.Transport.Submit(transport.Op{Kind: transport.Cancel, Handle: op.Handle, Target: transport.Accept,
-					Token: 1<<40 + 1})
+				b.Transport.Submit(transport.Op{
+					Kind: transport.Cancel, Handle: op.Handle, Target: transport.Accept,
+					Token: 1<<40 + 1,
+				})
 				b.noOp(op)
 				return
 			}
@@ -529,7 +542,8 @@ func sendBreakages() []breakage {
 					n += bufs[len(bufs)-1].Len()
 				}
 				return n, err
-			}}, []string{"SendNow of several Bufs sends them in order and leaves them as they were"}},
+			},
+		}, []string{"SendNow of several Bufs sends them in order and leaves them as they were"}},
 		{"SendNow says nothing of a part", broken{
 			direct: func(b *broken, h transport.Handle, bufs []*buffer.Buf) (int, error) {
 				n, err := b.Transport.SendNow(h, bufs)
@@ -537,7 +551,8 @@ func sendBreakages() []breakage {
 					err = nil
 				}
 				return n, err
-			}}, []string{"SendNow that finds too little room says how much went out"}},
+			},
+		}, []string{"SendNow that finds too little room says how much went out"}},
 		{"SendNow cannot fail", broken{direct: func(b *broken, h transport.Handle, bufs []*buffer.Buf) (int, error) {
 			n, err := b.Transport.SendNow(h, bufs)
 			if err != nil && !errors.Is(err, transport.ErrWouldBlock) {
@@ -566,10 +581,13 @@ func fileBreakages() []breakage {
 			}
 			return true
 		}}, []string{"a file that ends early fails with io.ErrUnexpectedEOF, after what there was"}},
-		{"Stats count too little", broken{stats: func(s *transport.Stats) { s.Received = s.Received / 1024 * 1024 }},
+		{
+			"Stats count too little",
+			broken{stats: func(s *transport.Stats) { s.Received = s.Received / 1024 * 1024 }},
 			[]string{
 				"Stats add up",
-			}},
+			},
+		},
 		{"something stays open", broken{stats: func(s *transport.Stats) { s.Open++ }}, []string{
 			"Connect where nobody listens fails with ECONNREFUSED", bothWaysClaim,
 		}},

@@ -20,8 +20,10 @@ func cancelClaims() []claim {
 		{name: "Cancel of a Connect right after its Submit leaves nothing open", run: cancelConnectAtOnce},
 		{name: "Cancel of what never was, or is over, completes with ErrNotFound", run: cancelNothing},
 		{name: "Cancel ends only the operation of its Handle and its kind", run: cancelOnlyTarget},
-		{name: "Cancel of a Send leaves a SendFile alone, and the other way round", needs: needsSendFile,
-			run: cancelSendOrFile},
+		{
+			name: "Cancel of a Send leaves a SendFile alone, and the other way round", needs: needsSendFile,
+			run: cancelSendOrFile,
+		},
 		{name: "Cancel of a Connect ends the one with its token", run: cancelOneConnect},
 		{name: "of two Cancels of one operation each completes, and the operation ends once", run: cancelTwice},
 		{name: "a Cancel that races with FIN ends the Recv once", run: cancelRacesFIN},

@@ -10,8 +10,10 @@ import (
 
 func closeClaims() []claim {
 	return []claim{
-		{name: "Close completes after the last completions of all other operations, which are cancelled",
-			run: closeIsLast},
+		{
+			name: "Close completes after the last completions of all other operations, which are cancelled",
+			run:  closeIsLast,
+		},
 		{name: "Close with an armed Recv sends FIN to the peer", run: closeSendsFIN},
 		{name: "Close with an armed WatchClose ends it and sends FIN", run: closeWithWatch},
 		{name: "after Close with an armed Recv the socket takes no more data", run: closeStopsReceiving},
@@ -21,8 +23,10 @@ func closeClaims() []claim {
 		{name: "operations on a Handle from its Close on complete with ErrStale", run: closeMakesStale},
 		{name: "Submit of KindNone panics and does no harm", run: kindNonePanics},
 		{name: "operations on Handles that never were complete with ErrStale", run: zeroIsStale},
-		{name: "an operation on a stale Handle does not touch the one that has its place now",
-			run: staleMissesSuccessor},
+		{
+			name: "an operation on a stale Handle does not touch the one that has its place now",
+			run:  staleMissesSuccessor,
+		},
 		{name: "Handles do not come back, open and close as often as you like", run: handlesDoNotRepeat},
 		{name: "many connections can be closed at once", run: closeMany},
 		{name: "Stats add up", run: statsAddUp},

@@ -16,8 +16,10 @@ func fileClaims() []claim {
 		{name: "a file that ends early fails with io.ErrUnexpectedEOF, after what there was", run: fileEndsEarly},
 		{name: "Send and SendFile in turn keep their order", run: fileInTurn},
 		{name: "SendFile while a Send is under way, and the reverse, complete with ErrBusy", run: fileBusy},
-		{name: "a SendFile to a peer that never reads can be cancelled, and what went out is a prefix",
-			run: fileCancelled},
+		{
+			name: "a SendFile to a peer that never reads can be cancelled, and what went out is a prefix",
+			run:  fileCancelled,
+		},
 		{name: "a SendFile to a peer that never reads can be closed and does not spin", run: fileClosed},
 		{name: "the file of a SendFile may be closed and removed after its last completion", run: fileClosedAfterwards},
 		{name: "FileSent counts bytes of Sent", run: fileCounted},

@@ -14,8 +14,10 @@ func recvClaims() []claim {
 		{name: "Recvs with limits, one after the other, deliver the whole stream", run: recvLimitsInTurn},
 		{name: "what is beyond the limit of a Recv waits for the next one", run: recvLeavesRest},
 		{name: "a Recv with an enormous limit is one without end", run: recvWithoutEnd},
-		{name: "a second Recv on a socket that has one completes with ErrBusy and leaves the first alone",
-			run: recvBusy},
+		{
+			name: "a second Recv on a socket that has one completes with ErrBusy and leaves the first alone",
+			run:  recvBusy,
+		},
 		{name: "every completion of a Recv brings between 1 byte and a block", run: recvBlockSize},
 		{name: "a received Buf that is retained keeps its bytes while 1000 more are received", run: recvRetained},
 		{

@@ -7,11 +7,15 @@ import (
 func sendNowClaims() []claim {
 	can := func(f Features) bool { return f.SendNow }
 	return []claim{
-		{name: "a transport without SendNow answers ErrNotNow and sends nothing",
-			needs: func(f Features) bool { return !f.SendNow }, run: sendNowNot},
+		{
+			name:  "a transport without SendNow answers ErrNotNow and sends nothing",
+			needs: func(f Features) bool { return !f.SendNow }, run: sendNowNot,
+		},
 		{name: "SendNow sends what there is room for, without a completion", needs: can, run: sendNowAtOnce},
-		{name: "SendNow of several Bufs sends them in order and leaves them as they were", needs: can,
-			run: sendNowPieces},
+		{
+			name: "SendNow of several Bufs sends them in order and leaves them as they were", needs: can,
+			run: sendNowPieces,
+		},
 		{name: "SendNow that finds too little room says how much went out", needs: can, run: sendNowPart},
 		{name: "SendNow while a Send is in progress is ErrBusy and leaves it alone", needs: can, run: sendNowBusy},
 		{name: "SendNow on a Handle that is closed is ErrStale", needs: can, run: sendNowStale},

@@ -17,8 +17,10 @@ func socketClaims() []claim {
 		{name: "the Control hook of Connect runs between socket and connect", run: controlConnect},
 		{name: "an error of a Control hook fails Listen and Connect and leaves nothing open", run: controlFails},
 		{name: "SocketConfig applies to connecting and to accepted sockets", run: socketConfig},
-		{name: "an Accept without descriptors left fails with EMFILE, and a later one loses no connection",
-			run: acceptNoDescriptors},
+		{
+			name: "an Accept without descriptors left fails with EMFILE, and a later one loses no connection",
+			run:  acceptNoDescriptors,
+		},
 		{name: "Connect and Listen without descriptors left fail with EMFILE", run: connectNoDescriptors},
 		{name: "an adopted listener is duplicated: the original stays its owner's", run: listenerAdopted},
 	}
@@ -139,10 +141,13 @@ func socketConfig(r *rig) {
 		}},
 		{transport.SocketConfig{
 			SendBufferBytes: 20_000, ReceiveBufferBytes: 30_000,
-			KeepAlive: net.KeepAliveConfig{Enable: true, Idle: 1500 * time.Millisecond, Interval: 33 * time.Second,
-				Count: 5},
+			KeepAlive: net.KeepAliveConfig{
+				Enable: true, Idle: 1500 * time.Millisecond, Interval: 33 * time.Second,
+				Count: 5,
+			},
 		}, []option{
-			{sol, syscall.SO_SNDBUF, 40_000}, {sol, syscall.SO_RCVBUF, 60_000}, // the kernel doubles them: socket(7)
+			{sol, syscall.SO_SNDBUF, 40_000},
+			{sol, syscall.SO_RCVBUF, 60_000}, // the kernel doubles them: socket(7)
 			{sol, syscall.SO_KEEPALIVE, 1},
 			{tcp, syscall.TCP_KEEPIDLE, 2},
 			{tcp, syscall.TCP_KEEPINTVL, 33},

@@ -8,8 +8,10 @@ import (
 
 func streamClaims() []claim {
 	return []claim{
-		{name: "bytes arrive complete and in order, in pieces from 1 byte to 1 MiB and in both directions at once",
-			run: bothWays},
+		{
+			name: "bytes arrive complete and in order, in pieces from 1 byte to 1 MiB and in both directions at once",
+			run:  bothWays,
+		},
 		{name: "many connections do not mix their bytes", run: manyConnections},
 		{name: "both ends of a connection may be on one transport", run: oneTransport},
 		{name: "bytes that came before the Recv are received", run: receiveLater},

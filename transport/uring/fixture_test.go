@@ -54,8 +54,10 @@ type call struct {
 
 func drive(tb testing.TB, cfg Config) *driver {
 	tb.Helper()
-	return &driver{TB: tb, tr: openTest(tb, cfg), calls: map[transport.Token]*call{},
-		batch: make([]transport.Completion, 0, 256)}
+	return &driver{
+		TB: tb, tr: openTest(tb, cfg), calls: map[transport.Token]*call{},
+		batch: make([]transport.Completion, 0, 256),
+	}
 }
 
 func (d *driver) submit(op transport.Op) *call {

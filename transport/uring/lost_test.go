@@ -15,9 +15,9 @@ import (
 	"github.com/weirnet/weir/transport"
 )
 
-// TestALostCompletionEndsTheTransport with an error that says so, whichever operation it was of, and before a send whose
-// completion was lost passes for one that was taken whole. Nothing is handed out afterwards, no Buf and no descriptor is
-// left, and nobody closes a descriptor twice.
+// TestALostCompletionEndsTheTransport with an error that says so, whichever operation it was of, and before a send
+// whose completion was lost passes for one that was taken whole. Nothing is handed out afterwards, no Buf and no
+// descriptor is left, and nobody closes a descriptor twice.
 func TestALostCompletionEndsTheTransport(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

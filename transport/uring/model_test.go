@@ -140,8 +140,10 @@ func (w *world) until(what string, cond func() bool) {
 }
 
 func kindOf(k transport.Kind) string {
-	return [...]string{"None", "Recv", "Send", "SendFile", "Accept", "Connect", "WatchClose", "CloseWrite", "Close",
-		"Cancel"}[k]
+	return [...]string{
+		"None", "Recv", "Send", "SendFile", "Accept", "Connect", "WatchClose", "CloseWrite", "Close",
+		"Cancel",
+	}[k]
 }
 
 // connect adds a connection.
@@ -153,8 +155,10 @@ func (w *world) connect() {
 	addr := w.trs[to].LocalAddr(ln)
 	acc := w.submit(to, nil, transport.Op{Kind: transport.Accept, Handle: ln})
 	con := w.submit(from, nil, transport.Op{
-		Kind: transport.Connect, Dial: &transport.DialConfig{Network: "tcp", Address: addr.String(),
-			Socket: w.socket()},
+		Kind: transport.Connect, Dial: &transport.DialConfig{
+			Network: "tcp", Address: addr.String(),
+			Socket: w.socket(),
+		},
 	})
 	w.until("a connection", func() bool { return con.done && len(acc.conns) == 1 })
 	require.NoError(w, con.err)
@@ -273,11 +277,15 @@ func (w *world) act(s *side) {
 	n := min(1+w.rng.IntN(1<<w.rng.IntN(17)), streamBytes-s.sent)
 	switch c := w.rng.IntN(100); {
 	case c < 30 && s.recv == nil && s.watch == nil && !s.broken:
-		s.recv = w.submit(s.end, s, transport.Op{Kind: transport.Recv, Handle: s.h,
-			Limit: 1 + w.rng.IntN(1<<w.rng.IntN(18))})
+		s.recv = w.submit(s.end, s, transport.Op{
+			Kind: transport.Recv, Handle: s.h,
+			Limit: 1 + w.rng.IntN(1<<w.rng.IntN(18)),
+		})
 	case c < 60 && maySend:
-		s.send = w.submit(s.end, s, transport.Op{Kind: transport.Send, Handle: s.h, Bufs: w.bufs(s, n),
-			NoWait: w.rng.IntN(2) == 0})
+		s.send = w.submit(s.end, s, transport.Op{
+			Kind: transport.Send, Handle: s.h, Bufs: w.bufs(s, n),
+			NoWait: w.rng.IntN(2) == 0,
+		})
 		s.send.from = s.sent
 		s.sent += n
 	case c < 66 && maySend:

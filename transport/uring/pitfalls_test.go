@@ -251,8 +251,10 @@ func TestAFileIsReadWhereItCannotBeSpliced(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, unix.Close(free))
 	few = unix.Rlimit{Cur: uint64(free), Max: old.Max}
-	send := d.submit(transport.Op{Kind: transport.SendFile, Handle: h,
-		File: &transport.FileRange{File: f, Length: int64(len(want))}})
+	send := d.submit(transport.Op{
+		Kind: transport.SendFile, Handle: h,
+		File: &transport.FileRange{File: f, Length: int64(len(want))},
+	})
 	got := make(chan []byte)
 	go func() {
 		p := make([]byte, len(want))
@@ -298,8 +300,10 @@ func TestAFullQueueOfAUnixListenerRefusesAtOnce(t *testing.T) {
 	require.NoError(t, err)
 	var last *call
 	for range 4 {
-		last = d.submit(transport.Op{Kind: transport.Connect,
-			Dial: &transport.DialConfig{Network: "unix", Address: address}})
+		last = d.submit(transport.Op{
+			Kind: transport.Connect,
+			Dial: &transport.DialConfig{Network: "unix", Address: address},
+		})
 		d.done(last)
 	}
 	require.ErrorIs(t, last.err, unix.EAGAIN)

@@ -37,8 +37,10 @@ func TestConformanceOnAScriptedKernel(t *testing.T) {
 			Overflow:       16,
 			ShortPlainSend: 64, NoSplice: 32,
 		}},
-		{"an older kernel", Config{}, ringtest.Script{LacksLimits: true, LacksVectors: true,
-			LacksMultishotAccept: true}},
+		{"an older kernel", Config{}, ringtest.Script{
+			LacksLimits: true, LacksVectors: true,
+			LacksMultishotAccept: true,
+		}},
 		{"no faults", Config{}, ringtest.Script{}},
 		{"multishots end", Config{}, ringtest.Script{EndMultishot: 64}},
 		{"no buffers", Config{}, ringtest.Script{NoBuffers: 64}},

@@ -135,8 +135,10 @@ func open(cfg Config, rc ring.Config) (*Transport, error) {
 }
 
 func openWith(cfg Config, rc ring.Config) (*Transport, error) {
-	t := &Transport{pool: buffer.NewPool(cfg.Pool), clock: sys.NewClock(), raw: cfg.Raw, warn: cfg.Warn,
-		connecting: map[transport.Token]*slot{}}
+	t := &Transport{
+		pool: buffer.NewPool(cfg.Pool), clock: sys.NewClock(), raw: cfg.Raw, warn: cfg.Warn,
+		connecting: map[transport.Token]*slot{},
+	}
 	if err := t.set(cfg, rc); err != nil {
 		t.free()
 		if errors.Is(err, ring.ErrUnavailable) {

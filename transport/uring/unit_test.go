@@ -158,10 +158,12 @@ func TestWhatTheKernelHasNotTakenKeepsItsVectors(t *testing.T) {
 	_, err := tr.Wait(nil, 0)
 	require.NoError(t, err)
 	send := func(i int, p string) {
-		tr.Submit(transport.Op{Kind: transport.Send, Handle: handles[i], Token: transport.Token(i + 1),
+		tr.Submit(transport.Op{
+			Kind: transport.Send, Handle: handles[i], Token: transport.Token(i + 1),
 			Bufs: []*buffer.Buf{
 				buffer.Wrap([]byte(p[:2])), buffer.Wrap([]byte(p[2:])),
-			}})
+			},
+		})
 	}
 	k.Start()
 	send(0, "first")

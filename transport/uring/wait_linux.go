@@ -198,8 +198,8 @@ func (t *Transport) settle() error {
 }
 
 // lose makes the transport useless: the kernel dropped completions, because it had no memory to keep them aside. Any
-// operation may have been among them, and nobody knows how far one of which nothing is heard came. It takes back what is
-// in the kernel, so that it neither reads nor writes what others free now.
+// operation may have been among them, and nobody knows how far one of which nothing is heard came. It takes back what
+// is in the kernel, so that it neither reads nor writes what others free now.
 func (t *Transport) lose() error {
 	t.failed = fmt.Errorf("%w: %d so far", ErrLost, t.ring.Dropped())
 	if err := t.quiesce(); err != nil {

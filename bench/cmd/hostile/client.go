@@ -131,8 +131,8 @@ type result struct {
 	trips int
 }
 
-// window plays ping-pong on the quiet connections. A round trip begins when it is due, so that a stall is charged for all
-// it delayed.
+// window plays ping-pong on the quiet connections. A round trip begins when it is due, so that a stall is charged for
+// all it delayed.
 func (c *client) window(d time.Duration) (result, error) {
 	var mu sync.Mutex
 	var all []time.Duration

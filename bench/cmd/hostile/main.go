@@ -1,7 +1,7 @@
 //go:build linux
 
-// Hostile measures what a hostile mix on one loop costs the connections of the other loops: the 99th percentile of their
-// round trips, beside the same without the mix, in alternating windows.
+// Hostile measures what a hostile mix on one loop costs the connections of the other loops: the 99th percentile of
+// their round trips, beside the same without the mix, in alternating windows.
 //
 //	go run ./cmd/hostile                    # both transports, about two minutes
 //	go run ./cmd/hostile -rounds 3 -window 1s -transports epoll
@@ -71,7 +71,8 @@ func measure(transport string, rounds int, window time.Duration, stop <-chan os.
 	if _, err := c.window(window / 2); err != nil { // warms up
 		return err
 	}
-	fmt.Printf("%s: %d quiet connections on loops 1 to %d, %d on loop 0\n", transport, len(c.quiet), loops-1, len(c.victims))
+	fmt.Printf("%s: %d quiet connections on loops 1 to %d, %d on loop 0\n", transport, len(c.quiet), loops-1,
+		len(c.victims))
 	fmt.Println("  round   alone p99    with mix p99   ratio   round trips   blocked   posted   reset")
 	var ratios []float64
 	for round := range rounds {
@@ -98,7 +99,8 @@ func measure(transport string, rounds int, window time.Duration, stop <-chan os.
 	if !(s.Median <= mostTimes) || math.IsNaN(s.Median) {
 		verdict = "NO"
 	}
-	fmt.Printf("  %s: with the mix / alone, median %.2f (%.2f to %.2f), at most %d: %s\n", transport, s.Median, s.Min, s.Max,
+	fmt.Printf("  %s: with the mix / alone, median %.2f (%.2f to %.2f), at most %d: %s\n", transport, s.Median, s.Min,
+		s.Max,
 		mostTimes, verdict)
 	return nil
 }

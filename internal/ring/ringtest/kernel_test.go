@@ -242,8 +242,10 @@ func TestAKernelWithoutFaultsAnswersLikeTheRealOne(t *testing.T) {
 
 func TestTheSameSeedMakesTheSameDecisions(t *testing.T) {
 	run := func(seed uint64) ([]result, Faults) {
-		k := New(seed, Script{ShortSend: 100, EndMultishot: 100, NoBuffers: 50, Late: 100, CancelTooLate: 100,
-			Overflow: 60, PartialSubmit: 60})
+		k := New(seed, Script{
+			ShortSend: 100, EndMultishot: 100, NoBuffers: 50, Late: 100, CancelTooLate: 100,
+			Overflow: 60, PartialSubmit: 60,
+		})
 		s := newScene(t, k)
 		k.Start()
 		var all []result

@@ -153,9 +153,11 @@ func TestALineHasNoMoreThanItsFrameAndTheOverhead(t *testing.T) {
 		}},
 		{JSON{}, []string{"", "1", "{1", "falsx", "{\"\x00", "{\"a\":\"\\x", `"` + long + `"`, long}},
 		{syslog, []string{
-			"", "<", "<1>1 - - - - - -", `<14>1 2003-10-11T22:14:15Z h a p i [a b="c"] m`, "<14>1 2003-10-11T22:14:15Z h a p i [a  b", "<14>1 2003-10-11T22:14:15Z",
+			"", "<", "<1>1 - - - - - -", `<14>1 2003-10-11T22:14:15Z h a p i [a b="c"] m`,
+			"<14>1 2003-10-11T22:14:15Z h a p i [a  b", "<14>1 2003-10-11T22:14:15Z",
 			"<34>Oct  1 22:14:15 h a[7]: m", "<34>0:Oct 1 22:14:15 h a[7]: m", "<34>*Oct 1 22:14:15,1 h a[7]: m",
-			"<34>2026-01-02T03:04:05.123456789+01:30 h a[7]: m", "<34>Oct  1 22:14:15 h m", "<14>1 - h a p i - " + long, "<34>Oct  1 22:14:15 h a: " + long, "<13>1 " + long,
+			"<34>2026-01-02T03:04:05.123456789+01:30 h a[7]: m", "<34>Oct  1 22:14:15 h m", "<14>1 - h a p i - " +
+				long, "<34>Oct  1 22:14:15 h a: " + long, "<13>1 " + long,
 		}},
 	} {
 		for _, frame := range c.frames {
@@ -171,7 +173,8 @@ func TestALineHasNoMoreThanItsFrameAndTheOverhead(t *testing.T) {
 // Whatever a client sends becomes one line of JSON, and a frame that is not understood can be had back from it.
 func FuzzLines(f *testing.F) {
 	for _, seed := range []string{
-		"", "a.b;k=v 1 2", "a:1|c|@0.1|#x", "{\"a\":1}", "<13>Oct 11 22:14:15 h a: m", "<165>1 2003-10-11T22:14:15.003Z h a 1 2 [a@1 x=\"y\"] m",
+		"", "a.b;k=v 1 2", "a:1|c|@0.1|#x", "{\"a\":1}", "<13>Oct 11 22:14:15 h a: m",
+		"<165>1 2003-10-11T22:14:15.003Z h a 1 2 [a@1 x=\"y\"] m",
 		"\xff\x00\n", "a\xffb 1 2", "a:1|c|\x01|\x01|\x01|\x01",
 	} {
 		f.Add([]byte(seed))

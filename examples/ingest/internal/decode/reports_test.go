@@ -25,7 +25,10 @@ func TestWhatOthersLostIsKept(t *testing.T) {
 		ok      bool
 		want    string // part of the line
 	}{
-		{"report-01 go-syslog#37", newSyslog(), "<6>Sep  1 00:00:00 box logger: hi!\x00tail", true, legacy + `"message":"hi!\u0000tail"`},
+		{
+			"report-01 go-syslog#37", newSyslog(), "<6>Sep  1 00:00:00 box logger: hi!\x00tail", true,
+			legacy + `"message":"hi!\u0000tail"`,
+		},
 		{
 			"report-01 colours", newSyslog(), "<6>Sep  1 00:00:00 box logger: \x1b[31mred\x1b[0m", true,
 			legacy + `"message":"\u001b[31mred\u001b[0m"`,
@@ -36,7 +39,8 @@ func TestWhatOthersLostIsKept(t *testing.T) {
 			legacy + `"message":"hi!\n\tat com.example.A(A.java:1)\n"`,
 		},
 		{
-			"report-06 stanza#218", newSyslog(), "<167>2020-11-25T19:01:51.316Z esxi-0 Rhttpproxy: verbose [Originator@6876] x", true,
+			"report-06 stanza#218", newSyslog(), "<167>2020-11-25T19:01:51.316Z esxi-0 Rhttpproxy: verbose [Originator@6876] x",
+			true,
 			`"time":"2020-11-25T19:01:51.316Z","host":"esxi-0","app":"Rhttpproxy","message":"verbose [Originator@6876] x"`,
 		},
 		{
@@ -56,7 +60,8 @@ func TestWhatOthersLostIsKept(t *testing.T) {
 			`"raw":"<14>Switch 0200c0ffee01_USW-1.8.6: NETDEV: Setup"`,
 		},
 		{
-			"report-09 vrl#68", newSyslog(), `<165>1 2003-10-11T22:14:15.003Z h a 1 ID [origin ip="192.0.2.1" ip="192.0.2.129"] m`, true,
+			"report-09 vrl#68", newSyslog(),
+			`<165>1 2003-10-11T22:14:15.003Z h a 1 ID [origin ip="192.0.2.1" ip="192.0.2.129"] m`, true,
 			`"message":"m","data":{"origin":{"ip":["192.0.2.1","192.0.2.129"]}}`,
 		},
 		{"report-10 rsyslog#4765", newSyslog(), "<13>Dec 31 23:59:59 h app: x", true, `"time":"2025-12-31T23:59:59Z"`},
@@ -83,15 +88,22 @@ func TestWhatOthersLostIsKept(t *testing.T) {
 			`"time":"2026-01-08T19:46:03.295Z","prefix":"643:","app":"%LINEPROTO-5-UPDOWN","message":"Line protocol"`,
 		},
 		{
-			"Cisco: a counter and a sequence", newSyslog(), "<189>105: 000104: *Mar 12 07:12:10: %SYS-5-CONFIG_I: Configured", true,
+			"Cisco: a counter and a sequence", newSyslog(), "<189>105: 000104: *Mar 12 07:12:10: %SYS-5-CONFIG_I: Configured",
+			true,
 			`"time":"2026-03-12T07:12:10Z","prefix":"105: 000104: *","app":"%SYS-5-CONFIG_I","message":"Configured"`,
 		},
 		{
 			"Cisco: a host", newSyslog(), "<189>269614: hostname1: Apr 11 10:02:08: %LINEPROTO-5-UPDOWN: L", true,
 			`"time":"2026-04-11T10:02:08Z","prefix":"269614: hostname1:","app":"%LINEPROTO-5-UPDOWN","message":"L"`,
 		},
-		{"Cisco: no counter", newSyslog(), "<189>: Apr 11 10:02:08: %SYS-5-X: L", true, `"prefix":":","app":"%SYS-5-X","message":"L"`},
-		{"a fraction of a second", newSyslog(), "<34>Oct  1 22:14:15.123 host su: m", true, `"time":"2026-10-01T22:14:15.123Z","host":"host"`},
+		{
+			"Cisco: no counter", newSyslog(), "<189>: Apr 11 10:02:08: %SYS-5-X: L", true,
+			`"prefix":":","app":"%SYS-5-X","message":"L"`,
+		},
+		{
+			"a fraction of a second", newSyslog(), "<34>Oct  1 22:14:15.123 host su: m", true,
+			`"time":"2026-10-01T22:14:15.123Z","host":"host"`,
+		},
 		{"not a tag", newSyslog(), "<13>Sep  1 00:00:00 box app[1][2]: x", true, `"host":"box","message":"app[1][2]: x"`},
 		{"an open bracket", newSyslog(), "<13>Sep  1 00:00:00 box app[12 x", true, `"host":"box","message":"app[12 x"`},
 		{"an address", newSyslog(), "<13>Sep  1 00:00:00 fe80::1 app: x", true, `"host":"fe80::1","app":"app","message":"x"`},
@@ -142,12 +154,14 @@ func TestATimeWithoutAYearIsTheLastThatIsNotInTheFuture(t *testing.T) {
 // The text of a stored record has the text that was sent, and what stands before it is in the other members.
 func FuzzSyslogKeepsTheText(f *testing.F) {
 	for _, seed := range []string{
-		"", "m", "app: m", "app[7]: m\n", "host app[7]:", "h  m ", "\x00\x1b\x7f", "a[1][2]: x", "1: Jan  8 19:46:03.2: %A: x", ": : x", "é: x", "[", "[]: ",
+		"", "m", "app: m", "app[7]: m\n", "host app[7]:", "h  m ", "\x00\x1b\x7f", "a[1][2]: x",
+		"1: Jan  8 19:46:03.2: %A: x", ": : x", "é: x", "[", "[]: ",
 	} {
 		f.Add(seed)
 	}
 	heads := []string{
-		"<13>", "<13>Sep  1 00:00:00", "<13>Sep  1 00:00:00 box ", "<13>Sep  1 00:00:00 box app[7]: ", "<13>2026-01-02T03:04:05+01:00 ", "<13>12: ",
+		"<13>", "<13>Sep  1 00:00:00", "<13>Sep  1 00:00:00 box ", "<13>Sep  1 00:00:00 box app[7]: ",
+		"<13>2026-01-02T03:04:05+01:00 ", "<13>12: ",
 		"<165>1 - - - - - - ",
 	}
 	lead := regexp.MustCompile(`(?i)^<\d+> *([0-9T:.Z+-]{20,}|[A-Z][a-z]{2} *\d+( +\d{4})? +[\d:.,]+?) *$`)

@@ -41,8 +41,8 @@ type Store interface {
 	Close() error
 }
 
-// An Idler is a Store that has something to do while nothing comes, such as to flush. The goroutine of its Queue asks it
-// every second in which there is nothing to store. An error is logged.
+// An Idler is a Store that has something to do while nothing comes, such as to flush. The goroutine of its Queue asks
+// it every second in which there is nothing to store. An error is logged.
 type Idler interface {
 	Idle() error
 }

@@ -10,18 +10,30 @@ const maxNameLength = 1 << 10
 
 func clientCommands() []command {
 	return []command{
-		{name: "auth", arity: -2, flags: "noscript loading stale fast no_auth allow_busy", group: "connection", summary: "Authenticate to the server", run: auth},
-		{name: "hello", arity: -1, flags: "noscript loading stale fast no_auth allow_busy", group: "connection", summary: "Handshake with Redis", run: hello},
-		{name: "reset", arity: 1, flags: "noscript loading stale fast no_auth allow_busy", group: "connection", summary: "Reset the connection", atOnce: true, run: reset},
-		{name: "client", arity: -2, group: "connection", summary: "A container for client connection commands", subs: []subcommand{
-			{"getname", 2, clientGetName},
-			{"id", 2, func(s *Session) { s.int(int(s.id)) }},
-			{"info", 2, clientInfo},
-			{"no-evict", 3, clientSwitch},
-			{"no-touch", 3, clientSwitch}, // since Redis 7.2
-			{"setinfo", 4, clientSetInfo}, // since Redis 7.2
-			{"setname", 3, clientSetName},
-		}},
+		{
+			name: "auth", arity: -2, flags: "noscript loading stale fast no_auth allow_busy", group: "connection",
+			summary: "Authenticate to the server", run: auth,
+		},
+		{
+			name: "hello", arity: -1, flags: "noscript loading stale fast no_auth allow_busy", group: "connection",
+			summary: "Handshake with Redis", run: hello,
+		},
+		{
+			name: "reset", arity: 1, flags: "noscript loading stale fast no_auth allow_busy", group: "connection",
+			summary: "Reset the connection", atOnce: true, run: reset,
+		},
+		{
+			name: "client", arity: -2, group: "connection", summary: "A container for client connection commands",
+			subs: []subcommand{
+				{"getname", 2, clientGetName},
+				{"id", 2, func(s *Session) { s.int(int(s.id)) }},
+				{"info", 2, clientInfo},
+				{"no-evict", 3, clientSwitch},
+				{"no-touch", 3, clientSwitch}, // since Redis 7.2
+				{"setinfo", 4, clientSetInfo}, // since Redis 7.2
+				{"setname", 3, clientSetName},
+			},
+		},
 	}
 }
 

@@ -138,9 +138,14 @@ func TestCommandsAnswerAsDocumented(t *testing.T) {
 		{"CLIENT SETINFO x 1", "-ERR Unrecognized option 'x'"},
 		{"CLIENT ID", ":1"},
 		{"HELLO 4", "-NOPROTO unsupported protocol version"},
-		{"HELLO 3 AUTH default x SETNAME you",
-			"%7 $6 server $5 redis $7 version $6 7.0.15 $5 proto :3 $2 id :1 $4 mode $10 standalone $4 role $6 master $7 modules *0"},
-		{"CLIENT INFO", "=98 txt:id=1 name=you db=0 multi=-1 watch=0 cmd=client|info user=default resp=3 lib-name=go lib-ver=1\n"},
+		{
+			"HELLO 3 AUTH default x SETNAME you",
+			"%7 $6 server $5 redis $7 version $6 7.0.15 $5 proto :3 $2 id :1 $4 mode $10 standalone $4 role $6 master $7 modules *0",
+		},
+		{
+			"CLIENT INFO",
+			"=98 txt:id=1 name=you db=0 multi=-1 watch=0 cmd=client|info user=default resp=3 lib-name=go lib-ver=1\n",
+		},
 		{"GET none", "_"},
 		{"HSET h f 1", ":1"},
 		{"HGETALL h", "%1 $1 f $1 1"},

@@ -15,15 +15,30 @@ const compatibleVersion = "7.0.15"
 
 func serverCommands() []command {
 	return []command{
-		{name: "dbsize", arity: 1, flags: "readonly fast", group: "server", summary: "Return the number of keys in the selected database", run: dbsize},
-		{name: "info", arity: -1, flags: "loading stale", group: "server", summary: "Get information and statistics about the server", run: info},
-		{name: "config", arity: -2, flags: "", group: "server", summary: "A container for server configuration commands", subs: []subcommand{{"get", -3, configGet}}},
-		{name: "command", arity: -1, flags: "loading stale", group: "server", summary: "Get array of command details", run: describeAll, subs: []subcommand{
-			{"count", 2, func(s *Session) { s.int(len(s.set.list)) }},
-			{"docs", -2, func(s *Session) { s.documentNamed(s.args[2:]) }},
-			{"info", -2, func(s *Session) { s.describeNamed(s.args[2:]) }},
-		}},
-		{name: "flushall", arity: -1, flags: "write", group: "server", summary: "Remove all keys from all databases", run: flushall},
+		{
+			name: "dbsize", arity: 1, flags: "readonly fast", group: "server",
+			summary: "Return the number of keys in the selected database", run: dbsize,
+		},
+		{
+			name: "info", arity: -1, flags: "loading stale", group: "server",
+			summary: "Get information and statistics about the server", run: info,
+		},
+		{
+			name: "config", arity: -2, flags: "", group: "server", summary: "A container for server configuration commands",
+			subs: []subcommand{{"get", -3, configGet}},
+		},
+		{
+			name: "command", arity: -1, flags: "loading stale", group: "server", summary: "Get array of command details",
+			run: describeAll, subs: []subcommand{
+				{"count", 2, func(s *Session) { s.int(len(s.set.list)) }},
+				{"docs", -2, func(s *Session) { s.documentNamed(s.args[2:]) }},
+				{"info", -2, func(s *Session) { s.describeNamed(s.args[2:]) }},
+			},
+		},
+		{
+			name: "flushall", arity: -1, flags: "write", group: "server", summary: "Remove all keys from all databases",
+			run: flushall,
+		},
 	}
 }
 

@@ -25,7 +25,9 @@ func TestWhatOthersChangeEndsATransaction(t *testing.T) {
 		"SPOP s": true, "SPOP s 0": false, "HSET h f v": true, "HDEL h f": true, "HDEL h none": false, "SET none 1 NX": true,
 	} {
 		c := newClient(t)
-		for _, request := range []string{"SET k 1", "RPUSH l a b", "SADD s old", "HSET h f v", "WATCH k l s h none", "MULTI", "PING"} {
+		for _, request := range []string{
+			"SET k 1", "RPUSH l a b", "SADD s old", "HSET h f v", "WATCH k l s h none", "MULTI", "PING",
+		} {
 			c.do(request)
 		}
 		second := c.other()
