@@ -97,7 +97,11 @@ func (c *Channel) progressClose() {
 	}
 	c.startDeadline()
 	if !c.drained() {
-		if c.startSend(true); c.life() >= pipeline.LifeEnding || !c.drained() {
+		if c.startSend(true); c.life() >= pipeline.LifeEnding {
+			return
+		}
+		if !c.drained() {
+			c.receiveToDiscard() // a peer that reads only while somebody reads what it sends must go on reading
 			return
 		}
 	}
@@ -107,13 +111,20 @@ func (c *Channel) progressClose() {
 		return
 	}
 	c.sendFin()
-	if in.recv == opNone {
-		in.recv = opArmed
-		c.loop.Submit(transport.Op{
-			Kind: transport.Recv, Token: c.token(transport.Recv), Handle: c.hnd,
-			Limit: min(c.cfg.CloseDiscardBytes-in.discarded, maxGrantBytes) + 1,
-		})
+	c.receiveToDiscard()
+}
+
+// receiveToDiscard receives what is thrown away, unless nothing can come any more.
+func (c *Channel) receiveToDiscard() {
+	in := &c.in
+	if in.recv != opNone || in.side == sideRead || in.end != nil {
+		return
 	}
+	in.recv = opArmed
+	c.loop.Submit(transport.Op{
+		Kind: transport.Recv, Token: c.token(transport.Recv), Handle: c.hnd,
+		Limit: min(c.cfg.CloseDiscardBytes-in.discarded, maxGrantBytes) + 1,
+	})
 }
 
 // closeLooks is how often per CloseTimeout a close looks whether the peer has made progress.

@@ -192,14 +192,16 @@ func (c *Channel) armRecv() {
 // resume hands out what was held back, oldest first, and arms the receive; it stops when a handler pauses again.
 func (c *Channel) resume() {
 	in := &c.in
-	if !c.active() || !c.pipe.Pipeline().Reading() || !c.pipe.FireResume() {
+	if !c.active() || !c.pipe.Pipeline().Reading() {
 		return
 	}
-	delivered := false
+	if !c.pipe.FireResume() {
+		c.pipe.Pipeline().FireReadComplete() // decoders may have gone on before somebody paused again
+		return
+	}
 	for len(in.stash) > 0 && c.pipe.Pipeline().Reading() && c.active() {
 		// It stays in the stash until the handlers have returned: a panic on the way finds it there.
 		b := in.stash[0]
-		delivered = true
 		c.pipe.Pipeline().FireRead(b)
 		in.stash = in.stash[1:]
 		b.Release()
@@ -207,9 +209,7 @@ func (c *Channel) resume() {
 	if len(in.stash) == 0 && in.end == nil {
 		in.held = &c.cfg.none // from open to active nothing is discarded
 	}
-	if delivered {
-		c.pipe.Pipeline().FireReadComplete()
-	}
+	c.pipe.Pipeline().FireReadComplete()
 	if in.end != nil && !c.mustWait() && c.active() {
 		end := in.end
 		in.held = &c.cfg.none
@@ -294,7 +294,9 @@ func (c *Channel) sentSome() {
 // discard throws away input while closing.
 func (c *Channel) discard(cp *transport.Completion) {
 	h := c.keepInput()
-	h.discarded += cp.N
+	if c.out.side == sideFinSent {
+		h.discarded += cp.N // until then the peer may have reasons to send, and the deadline bounds that
+	}
 	if !cp.More && cp.Err != nil && !errors.Is(cp.Err, transport.ErrCanceled) {
 		h.end = cp.Err
 	}
