@@ -194,7 +194,8 @@ func (h *Handler) pendingChanged(_ *pipeline.Context, p int) error {
 // settle makes the level what it has to be with p bytes pending. It fires nothing: it is called from where no handler
 // may run.
 func (h *Handler) settle(p int) {
-	switch h.own.Set(p) {
+	crossed := h.own.Set(p)
+	switch crossed {
 	case flow.Rose:
 		h.follow(true)
 	case flow.Fell:
@@ -205,6 +206,9 @@ func (h *Handler) settle(p int) {
 		want = High
 	}
 	if want == h.level {
+		if crossed != flow.Stayed {
+			h.watch() // its fall is the next thing to learn, although the level is what something else makes it
+		}
 		return
 	}
 	h.set(want)
@@ -231,7 +235,7 @@ func (h *Handler) settle(p int) {
 // reason is what makes the level high.
 func (h *Handler) reason() Reason {
 	switch {
-	case h.own.High():
+	case h.own.High() && len(h.follows) == 0: // else what it reads is not what is pending here
 		return ReasonPending
 	case h.highSubs > 0:
 		return ReasonShared

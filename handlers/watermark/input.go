@@ -41,8 +41,9 @@ func (in *Input) Set(high bool) {
 	}
 }
 
-// Follow makes h high while what is pending on other's channel is: what h's channel reads goes out there. Both belong
-// to the same loop. It ends with either.
+// Follow makes h high while what is pending on other's channel is: what h's channel reads goes out there. What is pending
+// on its own does not count as long as it follows, but for the hard limit: both directions of a proxy would wait for each
+// other when both are full. Both belong to the same loop. It ends with either.
 func (h *Handler) Follow(other *Handler) {
 	if other.level >= OverLimit || h.level >= OverLimit {
 		return
@@ -51,6 +52,9 @@ func (h *Handler) Follow(other *Handler) {
 	other.followers = append(other.followers, in)
 	h.follows = append(h.follows, in)
 	in.Set(other.own.High())
+	if h.ctx != nil {
+		h.settle(h.ctx.Pending()) // its own has no say any more
+	}
 }
 
 // unfollow ends what h follows, and those that follow it.
@@ -58,6 +62,9 @@ func (h *Handler) unfollow() {
 	h.follow(false)
 	for _, in := range h.followers {
 		in.h.follows = without(in.h.follows, in)
+		if in.h.ctx != nil && in.h.level < OverLimit {
+			in.h.settle(in.h.ctx.Pending()) // its own has a say again
+		}
 	}
 	for _, in := range h.follows {
 		in.from.followers = without(in.from.followers, in)

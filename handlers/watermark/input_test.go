@@ -73,3 +73,46 @@ func TestAnInputThatIsHighBeforeItsHandlerIsAddedCounts(t *testing.T) {
 	assert.False(t, ch.Paused())
 	assert.Equal(t, watermark.Normal, h.Level())
 }
+
+// Each direction of a proxy is held at its own level: full ones in both directions must not wait for each other.
+func TestWhoFollowsReadsWhateverIsPendingOnItsOwn(t *testing.T) {
+	l := pipelinetest.NewLoop(t)
+	far := newHandler(t, small())
+	farChannel := l.New(pipelinetest.Named("watermark", far))
+	near := newHandler(t, small())
+	ch := l.New(pipelinetest.Named("watermark", near))
+	ch.SetPending(2000)
+	require.True(t, ch.Paused(), "it follows nobody yet")
+	ch.Do(func() {
+		near.Follow(far)
+		far.Follow(near)
+	})
+	assert.False(t, ch.Paused())
+	assert.True(t, farChannel.Paused(), "what it reads goes to the full one")
+	farChannel.SetPending(2000)
+	assert.True(t, ch.Paused())
+	farChannel.SetPending(0)
+	assert.False(t, ch.Paused())
+	farChannel.Abort(nil)
+	assert.True(t, ch.Paused(), "it follows nobody any more")
+}
+
+// A level that crosses its marks while something else keeps the Handler high is noticed all the same: somebody may follow.
+func TestWhoFollowsLearnsOfAFallBehindAnotherReason(t *testing.T) {
+	l := pipelinetest.NewLoop(t)
+	far := newHandler(t, small())
+	farChannel := l.New(pipelinetest.Named("watermark", far))
+	ch, _ := follower(t, l, far)
+	in := far.NewInput()
+	farChannel.Do(func() { in.Set(true) })
+	farChannel.Do(func() {
+		ctx := farChannel.Context("watermark")
+		ctx.Hold(1100)
+		in.Set(false) // looks at what is pending
+		in.Set(true)
+		ctx.Hold(-600) // the end of the turn finds it between the marks
+	})
+	require.True(t, ch.Paused())
+	farChannel.Do(func() { farChannel.Context("watermark").Hold(-500) })
+	assert.False(t, ch.Paused())
+}
