@@ -374,3 +374,30 @@ func TestConfigurationsThatMakeNoSense(t *testing.T) {
 	ch.Do(func() { assert.ErrorIs(t, ch.Pipeline().AddLast("again", h), offload.ErrConfig) })
 	assert.ErrorIs(t, ch.TakeError(), offload.ErrConfig)
 }
+
+// elsewhere keeps what it is to run until it is told to run it.
+type elsewhere struct{ fns []func() }
+
+func (e *elsewhere) run() {
+	for len(e.fns) > 0 {
+		fn := e.fns[0]
+		e.fns = e.fns[1:]
+		fn()
+	}
+}
+
+// A pool whose goroutines are the application's starts none, and its works run where that says.
+func TestAPoolRunsItsWorkersWhereItIsTold(t *testing.T) {
+	var e elsewhere
+	p := newPool(t, offload.PoolConfig{Workers: 2, Go: func(fn func()) { e.fns = append(e.fns, fn) }})
+	g, r := newGates(), &results{}
+	ch := pipelinetest.New(t, &source{}, handler(t, p, g, r, 4))
+	g.let(1, 2, 3)
+	ch.WriteInbound([]int{1, 2, 3})
+	assert.Empty(t, g.started(), "nothing runs before it is let")
+	assert.Len(t, e.fns, 2, "a worker each, up to the bound")
+	e.run()
+	ch.RunTasks()
+	assert.Equal(t, texts(1, 2, 3), r.got)
+	assert.Equal(t, []int{1, 2, 3}, g.started())
+}

@@ -34,6 +34,10 @@ type PoolConfig struct {
 	// MaxQueuedBytes is the same for their bytes, as detaching tells them. A message that is larger has its turn when
 	// nothing else waits. Zero means 64 MiB.
 	MaxQueuedBytes int
+	// Go, when set, runs fn somewhere else, once, in place of the pool's own goroutines: on another pool of the
+	// application's, or where a simulation wants it. fn is a worker: it runs works until none is left. Go must not run it
+	// before it returns, and it must not lose it.
+	Go func(fn func())
 	// Context is what the contexts of works are made from, for values and for ending them all. Nil means
 	// context.Background.
 	Context context.Context
@@ -57,8 +61,8 @@ type Pool struct {
 	cfg    PoolConfig // set in NewPool, then immutable
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	ants   *ants.Pool
-	work   func() // p.worker, made once
+	ants   *ants.Pool // nil with PoolConfig.Go
+	work   func()     // p.worker, made once
 
 	mu sync.Mutex
 	// guarded by mu
@@ -107,13 +111,16 @@ func NewPool(cfg PoolConfig) (*Pool, error) {
 	if cfg.Context == nil {
 		cfg.Context = context.Background()
 	}
-	// The pool itself counts its workers: ants, asked to, would make Submit block or fail while a worker is on its way
-	// back.
-	goroutines, err := ants.NewPool(-1, ants.WithNonblocking(true))
-	if err != nil {
-		return nil, fmt.Errorf("offload: %w", err)
+	p := &Pool{cfg: cfg}
+	if cfg.Go == nil {
+		// The pool itself counts its workers: ants, asked to, would make Submit block or fail while a worker is on its
+		// way back.
+		goroutines, err := ants.NewPool(-1, ants.WithNonblocking(true))
+		if err != nil {
+			return nil, fmt.Errorf("offload: %w", err)
+		}
+		p.ants = goroutines
 	}
-	p := &Pool{cfg: cfg, ants: goroutines}
 	p.ctx, p.cancel = context.WithCancelCause(cfg.Context)
 	p.work = p.worker
 	return p, nil
@@ -150,7 +157,9 @@ func (p *Pool) Close(ctx context.Context) error {
 		p.drop()
 	}
 	p.cancel(ErrPoolClosed)
-	p.ants.Release()
+	if p.ants != nil {
+		p.ants.Release()
+	}
 	return err
 }
 
@@ -237,6 +246,10 @@ func (p *Pool) push(j job, bytes int) {
 }
 
 func (p *Pool) start() {
+	if p.cfg.Go != nil {
+		p.cfg.Go(p.work)
+		return
+	}
 	if p.ants.Submit(p.work) != nil {
 		go p.work() // it was closed meanwhile, and what was taken is worked all the same
 	}
