@@ -42,6 +42,10 @@ type conn struct {
 	finished bool // it has asked for the end
 	cut      bool // a server may have ended it on its own account
 
+	frames []int // sizes of the messages that were sent
+	next   int   // the one that comes back next
+	at     int   // where it begins
+
 	flushes, flushed int // callbacks asked for and called
 	regions, sentReg int
 	tasks, ranTasks  int
@@ -58,6 +62,9 @@ func newConn(r *run, id int) *conn {
 		c.total = c.rng.IntN(min(400_000, len(r.fileData)))
 	}
 	c.end = c.rng.IntN(ends)
+	if r.shared.lossy { // nobody knows when everything is back
+		c.end = []int{endCloseWrite, endEarly}[c.rng.IntN(2)]
+	}
 	c.abort = c.rng.IntN(c.total + 1)
 	return c
 }
@@ -73,6 +80,14 @@ func (c *conn) initClient(p *pipeline.Pipeline) error {
 	}
 	if c.rng.IntN(4) == 0 {
 		if err := p.AddLast("batcher", &batcher{}); err != nil {
+			return err
+		}
+	}
+	if err := c.run.shared.framing.add(p); err != nil {
+		return err
+	}
+	if c.rng.IntN(3) == 0 {
+		if err := p.AddLast("meddler", &meddler{run: c.run, rate: 1 + c.rng.IntN(100)}); err != nil {
 			return err
 		}
 	}
@@ -106,6 +121,7 @@ func (c *conn) write() error {
 			return err
 		}
 		c.sent += n
+		c.frames = append(c.frames, n)
 		c.askFlushed()
 	}
 	if c.sent == c.total && !c.finished {
@@ -129,7 +145,14 @@ func (c *conn) write() error {
 
 func (c *conn) writePiece(n int) error {
 	ctx, p := c.ctx, c.stream(c.sent, n)
-	switch c.rng.IntN(7) {
+	way, f := c.rng.IntN(7), &c.run.shared.framing
+	switch {
+	case f.text():
+		return f.write(ctx, p)
+	case f.framed() && (way == 3 || way == 4):
+		way = 0 // what a turn appends is one message
+	}
+	switch way {
 	case 0:
 		return ctx.Write(p)
 	case 1:
@@ -196,6 +219,7 @@ func (c *conn) askFlushed() {
 			}
 			called = true
 			c.flushed++
+			c.run.progress++
 			if c.rng.IntN(2) == 0 { // for as long as the dice say
 				c.askFlushed()
 			}
@@ -220,11 +244,14 @@ func (c *conn) ChannelWritabilityChanged(ctx *pipeline.Context) error {
 
 func (c *conn) ChannelRead(ctx *pipeline.Context, msg any) error {
 	p := msg.(*buffer.Buf).Bytes()
+	c.run.progress++
 	switch {
 	case c.inactive > 0:
 		c.run.fail(fmt.Errorf("connection %d: read after inactive", c.id))
-	case c.paused || !ctx.Reading():
+	case c.paused || !reading(ctx):
 		c.run.fail(fmt.Errorf("connection %d: read while paused", c.id))
+	case c.run.shared.framing.framed():
+		c.message(p)
 	case c.received+len(p) > c.sent:
 		c.run.fail(fmt.Errorf("connection %d: %d bytes came back, %d were sent", c.id, c.received+len(p), c.sent))
 	case string(p) != string(c.stream(c.received, len(p))):
@@ -243,6 +270,23 @@ func (c *conn) ChannelRead(ctx *pipeline.Context, msg any) error {
 		c.pause()
 	}
 	return nil
+}
+
+// message checks that one of those that were sent came back, and none before it that has come. Drop gates drop some.
+func (c *conn) message(p []byte) {
+	for c.next < len(c.frames) {
+		n, at := c.frames[c.next], c.at
+		c.next, c.at = c.next+1, c.at+n
+		if n == len(p) && string(c.stream(at, n)) == string(p) {
+			c.run.res.Frames++
+			return
+		}
+		if !c.run.shared.lossy {
+			c.run.fail(fmt.Errorf("connection %d: message %d has %d bytes that were not sent, or not there", c.id, c.next-1, len(p)))
+			return
+		}
+	}
+	c.run.fail(fmt.Errorf("connection %d: a message of %d bytes came back that was not sent", c.id, len(p)))
 }
 
 // pause stops reading for a while.
@@ -280,7 +324,7 @@ func (c *conn) check() error {
 	case c.tasks != c.ranTasks:
 		return fmt.Errorf("connection %d: %d of %d posted tasks ran", c.id, c.ranTasks, c.tasks)
 	case (c.end == endClose || c.end == endCloseWrite) && c.cause == nil && c.active == 1 && !c.complete() &&
-		!c.run.harsh && c.run.res.Panics == 0 && !c.cut:
+		!c.run.harsh && !c.run.shared.lossy && c.run.res.Panics == 0 && !c.cut:
 		return fmt.Errorf("connection %d: closed in an orderly way with %d of %d bytes back", c.id, c.received, c.total)
 	}
 	return nil
@@ -289,10 +333,7 @@ func (c *conn) check() error {
 func (c *conn) describe() string {
 	s := fmt.Sprintf("connection %d (end %d): sent %d, received %d of %d, active %d, inactive %d, paused %v, cause %v",
 		c.id, c.end, c.sent, c.received, c.total, c.active, c.inactive, c.paused, c.cause)
-	if c.active > c.inactive {
-		s += fmt.Sprintf(", pending %d, writable %v, reading %v", c.ctx.Pending(), c.ctx.Writable(), c.ctx.Reading())
-	}
-	return s
+	return s + ", " + state(c.ctx)
 }
 
 // halfClient stays open when the server has finished.

@@ -3,6 +3,7 @@
 package simtest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +21,7 @@ import (
 
 const (
 	address  = "10.0.0.1:7000"
+	upstream = "10.0.0.1:7001" // of those that handlers dial
 	maxTurns = 2_000_000
 	maxTime  = 2 * time.Hour // virtual
 )
@@ -34,6 +36,21 @@ type Result struct {
 	Panics      int // handlers that panicked
 	Pauses      int
 	Turns       int
+
+	Frames     int // messages that came back
+	Dropped    int // by drop gates
+	Highs      int // watermarks that rose
+	Rises      int // shared levels that rose
+	Offloaded  int // messages worked by the pool
+	Idle       int // events of idle
+	Watched    int // watches that were told
+	Left       int // those that ended inside
+	Signals    int // raised, by another loop, and run
+	Unwritable int // SetWritable(false)
+	RefWrites  int // written by Refs, from this or another loop
+	Proxied    int // channels that a handler has dialed
+	Rejected   int // by the filter
+	Meddled    [moments]int
 }
 
 // run is one simulation.
@@ -41,22 +58,35 @@ type run struct {
 	rng      *rand.Rand
 	world    *sim.World
 	loops    []*loop.Loop
-	servers  int // the first loops are the server's
+	serving  int // the first loops are the server's
 	conns    []*conn
+	servers  []*server // that are active
+	sides    []*side   // of proxies
 	file     *os.File
 	fileData []byte
 	harsh    bool
+	trace    io.Writer // nil: none
 	err      error
 	res      Result
 	open     int // channels alive, both sides
+	dials    int // of handlers, under way
+
+	shared   shared
+	round    uint64
+	progress uint64        // grows whenever something moves
+	seen     uint64        // as of the last round
+	movedAt  time.Duration // when it last grew
 }
 
 // Run simulates the seed. file holds content that handlers may send; its bytes are data. trace may be nil.
 func Run(seed uint64, file *os.File, data []byte, trace io.Writer) (Result, error) {
-	r := &run{rng: rand.New(rand.NewPCG(seed, 0x77656972)), file: file, fileData: data}
+	r := &run{rng: rand.New(rand.NewPCG(seed, 0x77656972)), file: file, fileData: data, trace: trace}
 	cfg := r.config(trace)
 	r.world = sim.NewWorld(seed, cfg)
-	err := r.start()
+	err := r.drawShared()
+	if err == nil {
+		err = r.start()
+	}
 	if err == nil {
 		err = r.turns()
 	}
@@ -95,8 +125,8 @@ func (r *run) config(trace io.Writer) sim.Config {
 }
 
 func (r *run) start() error {
-	r.servers = 1 + r.rng.IntN(2)
-	for i := range r.servers + 1 {
+	r.serving = 1 + r.rng.IntN(2)
+	for i := range r.serving + 2 { // one for the clients, and one for what happens beside them
 		l, err := loop.New(loop.Config{
 			Open:   func(bool) (transport.Transport, error) { return r.world.Open(), nil },
 			Logger: slog.New(slog.DiscardHandler),
@@ -110,12 +140,18 @@ func (r *run) start() error {
 		}
 		r.loops = append(r.loops, l)
 	}
-	for _, l := range r.loops[:r.servers] {
-		if err := r.listen(l); err != nil {
+	for _, l := range r.shared.levels {
+		l.timer = r.loops[r.rng.IntN(len(r.loops))].NewTimer(nil, l.drain)
+	}
+	for _, l := range r.loops[:r.serving] {
+		if err := r.listen(l, address, r.initFront); err != nil {
+			return err
+		}
+		if err := r.listen(l, upstream, r.initServer); err != nil {
 			return err
 		}
 	}
-	client := r.loops[r.servers]
+	client := r.loops[r.serving]
 	for i := range 1 + r.rng.IntN(8) {
 		r.dial(client, i)
 	}
@@ -123,9 +159,9 @@ func (r *run) start() error {
 }
 
 // listen tries again after injected errors.
-func (r *run) listen(l *loop.Loop) error {
+func (r *run) listen(l *loop.Loop, address string, init func(*pipeline.Pipeline) error) error {
 	cfg := r.channelConfig()
-	cfg.Init = r.initServer
+	cfg.Init = init
 	var err error
 	for range 100 {
 		_, err = channel.Listen(l, channel.ListenerConfig{
@@ -144,12 +180,24 @@ func (r *run) channelConfig() channel.Config {
 	return channel.Config{
 		CloseTimeout:       20 * time.Second,
 		PausedCloseTimeout: 60 * time.Second,
-		Closed: func(c *channel.Channel) {
-			r.open--
-			if c.Cause() != nil {
-				r.res.Broken++
-			}
+		Closed:             r.closed,
+		Dialed: func(*channel.Channel) func(*channel.Channel) {
+			r.open++
+			return r.closed
 		},
+	}
+}
+
+// closed counts a channel that is closed. None of a network without harsh faults needs to be given up.
+func (r *run) closed(c *channel.Channel) {
+	r.open--
+	r.progress++
+	cause := c.Cause()
+	if cause != nil {
+		r.res.Broken++
+	}
+	if !r.harsh && (errors.Is(cause, channel.ErrPausedClose) || errors.Is(cause, channel.ErrCloseTimeout)) {
+		r.fail(fmt.Errorf("channel %x was given up: %w: %s", c.ID(), cause, r.describe()))
 	}
 }
 
@@ -164,9 +212,11 @@ func (r *run) dial(l *loop.Loop, id int) {
 		if ch != nil {
 			r.open++
 			c.dialed = true
+			r.progress++
 			return
 		}
 		c.dialed, c.refused = true, true
+		r.progress++
 		r.res.Failed++
 		if !r.harsh {
 			r.fail(fmt.Errorf("connection %d: dial: %w", id, err))
@@ -184,6 +234,10 @@ func (r *run) fail(err error) {
 // turns turns the loops round and round until every channel is closed.
 func (r *run) turns() error {
 	for r.res.Turns < maxTurns {
+		r.round++
+		if err := r.between(); err != nil {
+			return err
+		}
 		for _, l := range r.loops {
 			if _, err := l.RunOnce(-1); err != nil {
 				return err
@@ -196,6 +250,9 @@ func (r *run) turns() error {
 		if r.done() {
 			return nil
 		}
+		if err := r.alive(); err != nil {
+			return err
+		}
 		if r.world.Idle() > 0 {
 			return fmt.Errorf("stuck: %d channels are open and no event will ever wake them: %s", r.open, r.describe())
 		}
@@ -204,6 +261,17 @@ func (r *run) turns() error {
 		}
 	}
 	return fmt.Errorf("not done after %d turns: %s", maxTurns, r.describe())
+}
+
+// between does what happens beside the loops.
+func (r *run) between() error {
+	if all := r.shared.signals; len(all) > 0 && r.rng.IntN(2) == 0 {
+		all[r.rng.IntN(len(all))].raise()
+	}
+	if r.shared.filter != nil && r.rng.IntN(500) == 0 {
+		return r.denyAll()
+	}
+	return nil
 }
 
 func (r *run) done() bool {
@@ -216,14 +284,6 @@ func (r *run) done() bool {
 		}
 	}
 	return true
-}
-
-func (r *run) describe() string {
-	s := ""
-	for _, c := range r.conns {
-		s += c.describe() + "; "
-	}
-	return s
 }
 
 // finish closes the loops and checks that nothing is left.
@@ -241,7 +301,23 @@ func (r *run) finish() error {
 			return fmt.Errorf("loop %d: %d sockets are not closed", i, s.Open)
 		}
 	}
-	var errs []error
+	for len(r.shared.jobs) > 0 {
+		r.work(r.shared.jobs[0])
+	}
+	errs := []error{r.shared.pool.Close(context.Background())}
+	for _, l := range r.shared.levels {
+		errs = append(errs, l.check())
+		r.res.Rises += int(l.level.Rises())
+	}
+	snap := r.shared.stats.Snapshot()
+	r.res.Highs += int(snap.Pauses)
+	for _, c := range snap.Dropped { //weir:unordered a sum
+		r.res.Dropped += int(c.Frames)
+	}
+	r.res.Offloaded += int(r.shared.pool.Stats().Done)
+	if r.shared.filter != nil {
+		r.res.Rejected += int(r.shared.filter.Stats().Rejected)
+	}
 	for _, c := range r.conns {
 		errs = append(errs, c.check())
 		r.res.Delivered += c.received
@@ -251,27 +327,4 @@ func (r *run) finish() error {
 	}
 	errs = append(errs, r.world.Check())
 	return errors.Join(errs...)
-}
-
-func (r *run) initServer(p *pipeline.Pipeline) error {
-	s := &server{run: r, plan: drawServerPlan(r.rng)}
-	if r.rng.IntN(3) == 0 {
-		if err := p.AddLast("granter", &granter{rng: r.rng}); err != nil {
-			return err
-		}
-	}
-	if r.rng.IntN(3) == 0 {
-		if err := p.AddLast("pauser", &pauser{run: r}); err != nil {
-			return err
-		}
-	}
-	if r.rng.IntN(3) == 0 {
-		if err := p.AddLast("outer", relay{}); err != nil {
-			return err
-		}
-	}
-	if s.plan.half {
-		return p.AddLast("server", &halfServer{server: s})
-	}
-	return p.AddLast("server", s)
 }

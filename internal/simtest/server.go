@@ -1,24 +1,35 @@
 package simtest
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/weirnet/weir/buffer"
+	"github.com/weirnet/weir/loop"
 	"github.com/weirnet/weir/pipeline"
 )
+
+// errWork is what a work returns that fails.
+var errWork = errors.New("simtest: work failed")
 
 // serverPlan is what a server-side handler does beside echoing.
 type serverPlan struct {
 	half      bool // has ReadClosed and finishes by itself
 	deferred  bool // keeps what it reads and writes it later
+	byRef     bool // writes by a Ref
+	byHop     bool // and from another loop
+	failing   bool // its work fails at times
 	closeAt   int  // bytes after which it closes; < 0: never
 	panicAt   int  // bytes after which it panics; < 0: never
 	pauseRate int  // one in so many reads; 0: never
 }
 
-func drawServerPlan(rng *rand.Rand) serverPlan {
+func drawServerPlan(r *run) serverPlan {
+	rng := r.rng
 	p := serverPlan{half: rng.IntN(2) == 0, deferred: rng.IntN(3) == 0, closeAt: -1, panicAt: -1}
 	switch rng.IntN(8) {
 	case 0:
@@ -29,6 +40,11 @@ func drawServerPlan(rng *rand.Rand) serverPlan {
 	if rng.IntN(2) == 0 {
 		p.pauseRate = 1 + rng.IntN(10)
 	}
+	if f := &r.shared.framing; p.half && !p.deferred && (!f.framed() || f.text()) && rng.IntN(3) == 0 {
+		p.byRef = true
+		p.byHop = rng.IntN(2) == 0
+	}
+	p.failing = rng.IntN(8) == 0
 	return p
 }
 
@@ -36,25 +52,32 @@ func drawServerPlan(rng *rand.Rand) serverPlan {
 type server struct {
 	run      *run
 	plan     serverPlan
+	m        *meddler
+	ctx      *pipeline.Context
 	got      int
 	active   int
 	inactive int
 	paused   bool
 	kept     []*buffer.Buf
 	keptLen  int
+	hops     int        // writes on their way through another loop
+	other    *loop.Loop // the one they pass through
+	closing  bool       // ReadClosed waits for them
 }
 
-func (s *server) ChannelActive(*pipeline.Context) error {
+func (s *server) ChannelActive(ctx *pipeline.Context) error {
 	s.active++
+	s.ctx = ctx
+	s.run.servers = append(s.run.servers, s)
 	return nil
 }
 
 func (s *server) ChannelRead(ctx *pipeline.Context, msg any) error {
 	b := msg.(*buffer.Buf)
-	if s.active != 1 || s.inactive != 0 || s.paused || !ctx.Reading() {
+	if s.active != 1 || s.inactive != 0 || s.paused || !reading(ctx) {
 		s.run.fail(fmt.Errorf("server: read with active %d, inactive %d, paused %v", s.active, s.inactive, s.paused))
 	}
-	s.got += b.Len()
+	s.took(b.Len())
 	if s.plan.panicAt >= 0 && s.got > s.plan.panicAt {
 		s.plan.panicAt = -1
 		s.run.cutAll()
@@ -73,10 +96,24 @@ func (s *server) ChannelRead(ctx *pipeline.Context, msg any) error {
 	return nil
 }
 
+// took counts n bytes and queues them at the shared levels.
+func (s *server) took(n int) {
+	s.got += n
+	s.run.progress++
+	for _, l := range s.run.shared.levels {
+		if s.run.rng.IntN(3) > 0 {
+			l.put(n)
+		}
+	}
+}
+
 // echo writes b now or keeps it until the read completes.
 func (s *server) echo(ctx *pipeline.Context, b *buffer.Buf) error {
-	if !s.plan.deferred {
-		return ctx.Write(b)
+	switch {
+	case s.plan.byRef:
+		return s.writeRef(ctx, s.run.shared.framing.whole(b.Bytes()))
+	case !s.plan.deferred:
+		return s.write(ctx, b)
 	}
 	kept := b.Retain()
 	s.kept = append(s.kept, kept)
@@ -96,11 +133,74 @@ func (s *server) writeKept(ctx *pipeline.Context) error {
 	var err error
 	for _, b := range kept {
 		if err == nil {
-			err = ctx.Write(b)
+			err = s.write(ctx, b)
 		}
 		b.Release()
 	}
 	return err
+}
+
+// write writes one message.
+func (s *server) write(ctx *pipeline.Context, b *buffer.Buf) error {
+	if f := &s.run.shared.framing; f.text() {
+		return f.write(ctx, b.Bytes())
+	}
+	return ctx.Write(b)
+}
+
+// writeRef writes by a Ref, from another loop where the plan says so. What is posted is lost when the channel closes before
+// it is written, so that waits for it.
+func (s *server) writeRef(ctx *pipeline.Context, p []byte) error {
+	s.run.res.RefWrites++
+	ref := ctx.Ref()
+	post := func() {
+		err := ref.TryWrite(p)
+		if err == nil {
+			err = ref.Execute(func(ctx *pipeline.Context) {
+				if s.hops--; s.hops == 0 && s.closing {
+					_ = ctx.CloseWrite()
+				}
+			})
+		}
+		if err != nil && !errors.Is(err, pipeline.ErrClosed) {
+			s.run.fail(fmt.Errorf("server: write by a Ref: %w", err))
+		}
+	}
+	if s.hops++; !s.plan.byHop {
+		post()
+		return nil
+	}
+	if s.hops == 1 { // else those under way must not be overtaken
+		s.other = s.run.loops[s.run.rng.IntN(len(s.run.loops))]
+	}
+	return s.other.Execute(post)
+}
+
+// work is what the pool does with a message: on no loop.
+func (s *server) work(_ context.Context, p []byte) ([]byte, error) {
+	if s.plan.failing && s.run.rng.IntN(50) == 0 {
+		s.run.cutAll()
+		if s.run.rng.IntN(2) == 0 {
+			panic("simtest: work")
+		}
+		return nil, errWork
+	}
+	return p, nil
+}
+
+// worked writes what the pool has made.
+func (s *server) worked(ctx *pipeline.Context, p []byte, err error) error {
+	if err != nil {
+		if errors.Is(err, pipeline.ErrClosed) {
+			return nil
+		}
+		return err
+	}
+	s.took(len(p))
+	if f := &s.run.shared.framing; f.text() {
+		return ignoreClosed(f.write(ctx, p))
+	}
+	return ignoreClosed(ctx.Write(p))
 }
 
 func (s *server) ChannelReadComplete(ctx *pipeline.Context) error {
@@ -133,14 +233,20 @@ func (s *server) resume(ctx *pipeline.Context) {
 }
 
 func (s *server) ChannelWritabilityChanged(ctx *pipeline.Context) error {
+	s.run.progress++
 	if ctx.Writable() && s.paused {
 		s.resume(ctx)
 	}
 	return nil
 }
 
-func (s *server) ChannelInactive(ctx *pipeline.Context) error {
+func (s *server) describe() string {
+	return fmt.Sprintf("server: got %d, paused %v, kept %d, hops %d, %s", s.got, s.paused, len(s.kept), s.hops, state(s.ctx))
+}
+
+func (s *server) ChannelInactive(*pipeline.Context) error {
 	s.inactive++
+	s.run.servers = slices.DeleteFunc(s.run.servers, func(other *server) bool { return other == s })
 	if s.active != 1 || s.inactive != 1 {
 		s.run.fail(fmt.Errorf("server: active %d times, inactive %d times", s.active, s.inactive))
 	}
@@ -170,6 +276,10 @@ type halfServer struct{ *server }
 func (h *halfServer) ChannelReadClosed(ctx *pipeline.Context) error {
 	if err := ignoreClosed(h.writeKept(ctx)); err != nil {
 		return err
+	}
+	if h.hops > 0 {
+		h.closing = true
+		return nil
 	}
 	return ignoreClosed(ctx.CloseWrite())
 }
@@ -248,8 +358,11 @@ func (b *batcher) release(ctx *pipeline.Context) error {
 	return err
 }
 
-// HandlerRemoved gives back what will never be flushed.
+// HandlerRemoved sends what is kept on its way, or gives it back when the channel is closed.
 func (b *batcher) HandlerRemoved(ctx *pipeline.Context) error {
+	if ctx.Open() {
+		return b.release(ctx)
+	}
 	for _, m := range b.held {
 		m.Release()
 	}

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -12,7 +13,7 @@ import (
 )
 
 var (
-	seeds = flag.Int("seeds", 500, "how many seeds to run")
+	seeds = flag.Int("seeds", 300, "how many seeds to run")
 	first = flag.Uint64("first", 1, "the first seed")
 	seed  = flag.Uint64("seed", 0, "run this seed alone and print its trace")
 )
@@ -30,22 +31,32 @@ func TestWholeStack(t *testing.T) {
 	for s := *first; s < *first+uint64(*seeds); s++ {
 		res, err := Run(s, file, data, nil)
 		require.NoError(t, err, "replay: go test ./internal/simtest -run TestWholeStack -count=1 -args -seed=%d", s)
-		sum.Connections += res.Connections
-		sum.Delivered += res.Delivered
-		sum.Complete += res.Complete
-		sum.Failed += res.Failed
-		sum.Broken += res.Broken
-		sum.Panics += res.Panics
-		sum.Pauses += res.Pauses
-		sum.Turns += res.Turns
+		add(reflect.ValueOf(&sum).Elem(), reflect.ValueOf(res))
 	}
 	t.Logf("%d seeds: %+v", *seeds, sum)
-	if *seeds >= 500 { // the seeds must reach what they are for
+	if *seeds >= 300 { // the seeds must reach what they are for
 		assert.Greater(t, sum.Complete, sum.Connections/3)
-		assert.Positive(t, sum.Failed)
-		assert.Positive(t, sum.Broken)
-		assert.Positive(t, sum.Panics)
 		assert.Greater(t, sum.Pauses, 1000)
+		counters := reflect.ValueOf(sum)
+		for i := range counters.NumField() {
+			assert.NotZero(t, counters.Field(i).Interface(), counters.Type().Field(i).Name)
+		}
+		for moment, n := range sum.Meddled {
+			assert.NotZero(t, n, "pipelines that were changed at moment %d", moment)
+		}
+	}
+}
+
+// add adds the counters of one run.
+func add(sum, run reflect.Value) {
+	for i := range sum.NumField() {
+		if f := sum.Field(i); f.Kind() == reflect.Array {
+			for k := range f.Len() {
+				f.Index(k).SetInt(f.Index(k).Int() + run.Field(i).Index(k).Int())
+			}
+		} else {
+			f.SetInt(f.Int() + run.Field(i).Int())
+		}
 	}
 }
 
@@ -65,6 +76,9 @@ func content(t *testing.T) (*os.File, []byte) {
 	data := make([]byte, 500_000)
 	for i := range data {
 		data[i] = byte(r.Uint32())
+		if data[i] == '\n' || data[i] == '\r' { // they end lines
+			data[i] = ' '
+		}
 	}
 	path := filepath.Join(t.TempDir(), "content")
 	require.NoError(t, os.WriteFile(path, data, 0o600))
