@@ -58,6 +58,58 @@ func TestPausedListenerLeavesConnectionsInTheBacklog(t *testing.T) {
 	p.until("the answer", func() bool { return h.got.String() == "hello" })
 }
 
+func TestAListenerKeepsWhatIsNotAdmittedUntilThereIsRoom(t *testing.T) {
+	p := newPair(t, sim.Config{})
+	room := 1
+	cfg := channel.Config{Init: initWith(func() []any { return []any{echo{}} })}
+	ln, err := channel.Listen(p.server, channel.ListenerConfig{
+		Transport: transport.ListenConfig{Network: "tcp", Address: address},
+		Channel:   &cfg,
+		Admit: func() bool {
+			if room == 0 {
+				return false
+			}
+			room--
+			return true
+		},
+	})
+	require.NoError(t, err)
+	var clients []*probe
+	for range 3 {
+		h := &probe{onActive: func(ctx *pipeline.Context) error { return ctx.Write("hello") }}
+		clients = append(clients, h)
+		p.dial(h)
+	}
+	served := func() (n int) {
+		for _, h := range clients {
+			if h.got.String() == "hello" {
+				n++
+			}
+		}
+		return n
+	}
+	for want := 1; want <= 2; want++ {
+		p.until("one has an answer", func() bool { return served() == want })
+		p.run(50 * time.Millisecond)
+		require.Equal(t, want, served(), "there is no room for more")
+		if want == 1 {
+			ln.Resume() // without room
+			p.run(50 * time.Millisecond)
+			require.Equal(t, want, served())
+			room = 1
+			ln.Resume()
+		}
+	}
+	ln.Close(nil)
+	p.until("who waits is refused", func() bool {
+		gone := 0
+		for _, h := range clients {
+			gone += h.inactive
+		}
+		return gone == 1
+	})
+}
+
 func TestClosedListenerRefusesAndItsChannelsLiveOn(t *testing.T) {
 	p := newPair(t, sim.Config{})
 	p.listen(func() []any { return []any{echo{}} })
