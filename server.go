@@ -53,7 +53,8 @@ type Server struct {
 	Control func(network, address string, c syscall.RawConn) error
 	// MaxConnections is how many accepted connections may be open at a time. When there are as many, the listeners
 	// pause: connections wait in the kernel's queue, which takes Backlog of them for each listener, until others
-	// close. Nobody is turned away by the server. Stats.Limited counts it. Zero means no limit.
+	// close. Nobody is turned away, but by Shutdown those that still wait. Stats.Limited counts it. Zero means no
+	// limit.
 	MaxConnections int
 	// MaxPendingBytes is how much the channels on the server's loops may have pending in all (Context.Pending). When
 	// there is more, accepted channels stop reading, each after one more read, until half of it is left; nothing is
@@ -231,8 +232,8 @@ func (s *Server) start() (*engine, error) {
 	}
 	e, err := startEngine(engineConfig{
 		loops: s.Loops, kind: s.Transport, maxTasks: s.MaxTasks, watchdogAfter: s.WatchdogAfter,
-		logger: s.Logger, pin: s.Pin, connections: s.MaxConnections, pendingBytes: s.MaxPendingBytes, logClosed: s.LogClosed,
-		openers: transports(),
+		logger: s.Logger, pin: s.Pin, openers: transports(),
+		connections: s.MaxConnections, pendingBytes: s.MaxPendingBytes, logClosed: s.LogClosed,
 	})
 	if err != nil {
 		return nil, err

@@ -384,14 +384,6 @@ func TestAClosingChannelMissesNothing(t *testing.T) {
 	})
 }
 
-func TestASetOfAClosedServerIsEmpty(t *testing.T) {
-	set, srv, _ := startSet(t, weir.Auto, 3)
-	require.NoError(t, srv.Close())
-	assert.Zero(t, set.Len())
-	require.ErrorIs(t, set.Broadcast([]byte("nobody is there to miss it")), loop.ErrStopped)
-	assert.Zero(t, set.Queued())
-}
-
 func TestBroadcastBoundsWhatWaitsForTheLoops(t *testing.T) {
 	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
 		const limit, each = 10_000, weir.BroadcastOverheadBytes

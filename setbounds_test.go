@@ -3,10 +3,8 @@
 package weir_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"io"
 	"math/rand/v2"
 	"net"
 	"runtime"
@@ -172,19 +170,4 @@ func closeAll(clients []net.Conn) {
 	for _, c := range clients {
 		c.Close()
 	}
-}
-
-// A message that is refused is not counted, and the room is there for the next.
-func TestARefusedBroadcastTakesNothing(t *testing.T) {
-	srv := &weir.Server{Loops: 1}
-	set := &weir.Set{Server: srv, MaxQueuedBytes: 10_000}
-	srv.Init = only(func() any { return set })
-	c := startMembers(t, srv, set, 1)[0]
-	message := bytes.Repeat([]byte("x"), 10_000-weir.BroadcastOverheadBytes)
-	for range 100 {
-		require.ErrorIs(t, set.Broadcast(append(message, 'y')), pipeline.ErrFull)
-	}
-	require.NoError(t, set.Broadcast(message))
-	_, err := io.ReadFull(c, make([]byte, len(message)))
-	require.NoError(t, err)
 }
