@@ -273,7 +273,10 @@ func TestWritersThatAreRefusedNeverEndTheChannel(t *testing.T) {
 	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
 		const writers, limit = 4, 128 << 10
 		tries := scaled(20_000, 5000)
-		srv := &weir.Server{Transport: kind, Loops: 1, Socket: smallBuffers, Channel: channel.Config{MaxPendingBytes: limit}}
+		srv := &weir.Server{Transport: kind, Loops: 1, Socket: smallBuffers, Channel: channel.Config{
+			MaxPendingBytes: limit,
+			CloseTimeout:    patience, // a loaded machine may keep the peer from reading for seconds
+		}}
 		r := newRig(t, srv, keeper)
 		c := r.dial() // does not read
 		require.NoError(t, shrink(c))
