@@ -47,9 +47,9 @@ type Config struct {
 	// pipeline.ErrPendingLimit (inside a byte stream nothing can be left out). Ref.TryWrite is refused before. The
 	// newest message may exceed it. Zero means 16 MiB.
 	MaxPendingBytes int
-	// MaxPendingRegions bounds the file regions that wait, each with an open descriptor: one more aborts the channel with
-	// pipeline.ErrPendingLimit. Their bytes are in the kernel's hands and do not count against MaxPendingBytes, so that a
-	// file may be as large as it is. Zero means 64.
+	// MaxPendingRegions bounds the file regions that wait, each with an open descriptor: one more aborts the channel
+	// with pipeline.ErrPendingLimit. Their bytes are in the kernel's hands and do not count against MaxPendingBytes, so
+	// that a file may be as large as it is. Zero means 64.
 	MaxPendingRegions int
 	// WriteHighBytes and WriteLowBytes steer Context.Writable: false when more than high is pending, true again when
 	// less than low is. Zero means 64 KiB, or MaxPendingBytes when that is less, and half of high.
@@ -85,7 +85,8 @@ func (cfg *Config) Validate() error {
 	d := cfg.withDefaults()
 	switch {
 	case d.MaxPendingBytes < 0, d.MaxPendingRegions < 0, d.CloseDiscardBytes < 0, d.MaxPostedTasks < 0:
-		return fmt.Errorf("channel: negative limit: MaxPendingBytes %d, MaxPendingRegions %d, CloseDiscardBytes %d, MaxPostedTasks %d",
+		return fmt.Errorf("channel: negative limit: MaxPendingBytes %d, MaxPendingRegions %d, CloseDiscardBytes %d, "+
+			"MaxPostedTasks %d",
 			d.MaxPendingBytes, d.MaxPendingRegions, d.CloseDiscardBytes, d.MaxPostedTasks)
 	case d.WriteLowBytes <= 0 || d.WriteLowBytes >= d.WriteHighBytes || d.WriteHighBytes > d.MaxPendingBytes:
 		return fmt.Errorf("channel: want 0 < WriteLowBytes < WriteHighBytes <= MaxPendingBytes, have %d, %d, %d",
@@ -320,7 +321,7 @@ func (c *Channel) logger() *slog.Logger {
 func (c head) NewTimer(fn func()) pipeline.Timer {
 	t := &timer{c: c.Channel}
 	t.Init(c.loop, completer{c.Channel}, func() {
-		t.leave()
+		t.unlist()
 		fn()
 	})
 	return t
@@ -348,11 +349,11 @@ func (t *timer) Reset(d time.Duration) {
 
 // Stop reports whether it was going to fire.
 func (t *timer) Stop() bool {
-	t.leave()
+	t.unlist()
 	return t.Timer.Stop()
 }
 
-func (t *timer) leave() {
+func (t *timer) unlist() {
 	if t.slot == 0 {
 		return
 	}

@@ -62,7 +62,8 @@ func TestAPeerThatIsGoneWhileNothingIsGrantedIsGivenUpInTime(t *testing.T) {
 		"FIN": func(ctx *pipeline.Context) { _ = ctx.CloseWrite() },
 		"RST": func(ctx *pipeline.Context) { ctx.Abort(nil) },
 	} {
-		for _, retry := range []time.Duration{0, 7 * time.Millisecond} { // being asked again does not start the clock anew
+		// Being asked again does not start the clock anew.
+		for _, retry := range []time.Duration{0, 7 * time.Millisecond} {
 			t.Run(name, func(t *testing.T) {
 				p := newPair(t, sim.Config{})
 				p.serverConfig.PausedCloseTimeout = 10 * time.Second

@@ -148,7 +148,7 @@ func (ln *Listener) Complete(cp *transport.Completion) {
 		ln.finish()
 	case tagStray:
 		ln.strays--
-		ln.leave()
+		ln.releaseSlot()
 	}
 }
 
@@ -233,14 +233,14 @@ func (ln *Listener) finish() {
 	ln.closed = true
 	done := ln.done
 	ln.done = nil
-	ln.leave()
+	ln.releaseSlot()
 	for _, fn := range done {
 		fn()
 	}
 }
 
-// leave gives the slot back when nothing is under way any more.
-func (ln *Listener) leave() {
+// releaseSlot gives the slot back when nothing is under way any more.
+func (ln *Listener) releaseSlot() {
 	if ln.closed && ln.strays == 0 {
 		ln.loop.Unregister(ln.reg)
 	}

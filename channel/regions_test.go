@@ -109,7 +109,9 @@ func TestEveryEndGivesBackWhatWritesTook(t *testing.T) {
 			if seed%3 == 0 {
 				faults = sim.Mild()
 			}
-			p := newSeededPair(t, seed, sim.Config{Faults: faults, SendBufferBytes: 16 << 10, ReceiveBufferBytes: 16 << 10})
+			p := newSeededPair(t, seed, sim.Config{
+				Faults: faults, SendBufferBytes: 16 << 10, ReceiveBufferBytes: 16 << 10,
+			})
 			p.clientConfig = channel.Config{
 				MaxPendingRegions: 1 + rng.IntN(8), MaxPendingBytes: 128 << 10,
 				CloseTimeout: time.Second, PausedCloseTimeout: time.Second,

@@ -44,8 +44,8 @@ func (c *Context) GrantChanged() { c.p.ch.GrantChanged() }
 // Hold counts n bytes that the handler keeps on their way out as pending; negative n gives them back.
 func (c *Context) Hold(n int) { c.p.ch.Hold(n) }
 
-// Pending is the memory in bytes that is held for data on its way out. Of what is appended to an Out for WriteHandlers it
-// knows with the next call of Out, or when the message ends.
+// Pending is the memory in bytes that is held for data on its way out. Of what is appended to an Out for WriteHandlers
+// it knows with the next call of Out, or when the message ends.
 func (c *Context) Pending() int { return c.p.ch.Pending() }
 
 // Outgoing tells writes apart from what becomes of them: it grows by each byte that is written, posted by a Ref or

@@ -47,8 +47,8 @@ func (c *Context) writeThrough(msg any) error {
 }
 
 // WriteBytes copies the pieces, in order, into the channel's queue or, where a WriteHandler stands before this Context,
-// into a buffer that goes through the WriteHandlers now, as one message; no pieces, or empty ones, are none. It borrows b
-// until return. ErrClosed when the channel is closing; of pieces above 64 KiB in all, some may be queued then.
+// into a buffer that goes through the WriteHandlers now, as one message; no pieces, or empty ones, are none. It borrows
+// b until return. ErrClosed when the channel is closing; of pieces above 64 KiB in all, some may be queued then.
 func (c *Context) WriteBytes(b ...[]byte) error {
 	n := 0
 	for _, piece := range b {
@@ -106,13 +106,14 @@ func (p *Pipeline) queue(b [][]byte) error {
 	return nil
 }
 
-// Out is a buffer for an encoder to append to: where no WriteHandler stands before this Context, the open block at the end
-// of the queue. It may already hold bytes; they are to be left alone. It is valid until the next call of any method of this
-// package or the channel. When the channel is closing, what is appended is thrown away.
+// Out is a buffer for an encoder to append to: where no WriteHandler stands before this Context, the open block at the
+// end of the queue. It may already hold bytes; they are to be left alone. It is valid until the next call of any method
+// of this package or the channel. When the channel is closing, what is appended is thrown away.
 //
-// WriteHandlers get what was appended as one message, which EndMessage ends. What this Context does next with its output
-// (Write, WriteBytes, Flush, Flushed, CloseWrite, Close) ends it, too, and so do the end of the turn and whatever is written
-// past it on the way out: bytes leave in the order of the calls. So end a message where you began it.
+// WriteHandlers get what was appended as one message, which EndMessage ends. What this Context does next with its
+// output (Write, WriteBytes, Flush, Flushed, CloseWrite, Close) ends it, too, and so do the end of the turn and
+// whatever is written past it on the way out: bytes leave in the order of the calls. So end a message where you began
+// it.
 func (c *Context) Out() *buffer.Buf {
 	p := c.p
 	if c.prevWrite == &p.end && len(p.outs) == 0 {
@@ -142,8 +143,8 @@ func (c *Context) outSlow() *buffer.Buf {
 	return buffer.New(outRoom)
 }
 
-// EndMessage ends the message that was appended to Out: the WriteHandlers before this Context get it now, and their error
-// is returned. Without WriteHandlers there, or with nothing appended, it does nothing.
+// EndMessage ends the message that was appended to Out: the WriteHandlers before this Context get it now, and their
+// error is returned. Without WriteHandlers there, or with nothing appended, it does nothing.
 func (c *Context) EndMessage() error {
 	if len(c.p.outs) == 0 || c.p.outOf(c) < 0 {
 		return nil
