@@ -62,6 +62,7 @@ func TestAboveMaxPendingBytesNobodyReadsUntilHalfIsLeft(t *testing.T) {
 			for _, c := range neighbours {
 				require.NoError(t, ping(c, "hello"))
 			}
+			eventually(t, func() bool { return stats().PendingBytes == 0 }, "the responses are sent")
 			hold(held, int64(held))
 			for _, c := range neighbours { // without a response, which would be pending itself for a moment
 				_, err := io.WriteString(c, "n")
