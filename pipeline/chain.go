@@ -64,6 +64,9 @@ func (p *Pipeline) Replace(old, name string, h any) (any, error) {
 		return nil, err
 	}
 	k := kindsOf(h)
+	if err := notQuite(h, k); err != nil {
+		return nil, err
+	}
 	if k == 0 {
 		return nil, fmt.Errorf("%w: %T", ErrNotHandler, h)
 	}
@@ -105,6 +108,9 @@ func (p *Pipeline) add(name string, h any, before func() (*Context, error)) erro
 		return ErrClosed
 	}
 	k := kindsOf(h)
+	if err := notQuite(h, k); err != nil {
+		return err
+	}
 	if k == 0 {
 		return fmt.Errorf("%w: %T", ErrNotHandler, h)
 	}

@@ -30,7 +30,7 @@ var (
 	ErrConfig = errors.New("codec: bad config")
 	// ErrReused is the error of an addition to a pipeline of a handler that was added before: it remembers the bytes it
 	// has seen.
-	ErrReused = errors.New("codec: a decoder is for one channel and once")
+	ErrReused = errors.New("codec: a handler is for one channel and once")
 	// ErrEncode is the error of a message that a prepender cannot write: nothing of it was.
 	ErrEncode = errors.New("codec: cannot encode")
 )

@@ -323,7 +323,8 @@ func TestNettyPrepends(t *testing.T) {
 	} {
 		for _, msg := range []any{c.msg, []byte(c.msg), buffer.Wrap([]byte(c.msg))} {
 			var err error
-			ch := pipelinetest.New(t, c.p)
+			again := *c.p
+			ch := pipelinetest.New(t, &again)
 			ch.Do(func() { err = ch.Pipeline().Write(msg) })
 			if c.header == "" {
 				assert.ErrorIs(t, err, ErrEncode, "%s: %T", c.name, msg)

@@ -29,9 +29,13 @@ type LengthFieldPrependerConfig struct {
 type Prepender struct {
 	put     func(header []byte, n int64) (int, error) // writes the length of a message of n bytes
 	scratch [binary.MaxVarintLen64]byte
+	added   bool
 }
 
-var _ pipeline.WriteHandler = (*Prepender)(nil)
+var (
+	_ pipeline.WriteHandler = (*Prepender)(nil)
+	_ pipeline.AddedHandler = (*Prepender)(nil)
+)
 
 // NewLengthFieldPrepender returns the counterpart of NewLengthField. A message whose length the field cannot hold is
 // refused with ErrEncode.
@@ -67,6 +71,15 @@ func NewVarint32Prepender() *Prepender {
 		}
 		return binary.PutUvarint(header, uint64(n)), nil
 	}}
+}
+
+// HandlerAdded refuses a second place: two loops would write their lengths into one memory.
+func (p *Prepender) HandlerAdded(ctx *pipeline.Context) error {
+	if p.added {
+		return fmt.Errorf("codec: add %q: %w", ctx.Name(), ErrReused)
+	}
+	p.added = true
+	return nil
 }
 
 // Write borrows msg until return.

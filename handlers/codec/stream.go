@@ -32,13 +32,13 @@ type stream[M any] struct {
 	late   *buffer.Buf // owned: received while a handler behind this one ran; it comes behind cur
 	max    int         // what rest may have without a message
 
-	added   bool // it has, or had, its place
-	busy    bool // decode runs
-	whole   bool // decode came to its end without a panic
-	removed bool // HandlerRemoved came while decode ran
-	failed  bool // nothing more can be decoded
-	eof     bool // the peer has finished sending, and nobody behind has been told
-	cut     bool // ErrTruncated has been reported
+	home    *pipeline.Context // its place, also when it has left
+	busy    bool              // decode runs
+	whole   bool              // decode came to its end without a panic
+	removed bool              // HandlerRemoved came while decode ran
+	failed  bool              // nothing more can be decoded
+	eof     bool              // the peer has finished sending, and nobody behind has been told
+	cut     bool              // ErrTruncated has been reported
 
 	view buffer.Buf // scratch
 }
@@ -52,10 +52,10 @@ func (s *stream[M]) init(dec Decoder[M], emit func(*pipeline.Context, *buffer.Bu
 
 // HandlerAdded refuses a second place: the decoder remembers the bytes of the first.
 func (s *stream[M]) HandlerAdded(ctx *pipeline.Context) error {
-	if s.added {
+	if s.home != nil {
 		return fmt.Errorf("codec: add %q: %w", ctx.Name(), ErrReused)
 	}
-	s.added = true
+	s.home = ctx
 	return nil
 }
 
@@ -97,6 +97,9 @@ func (s *stream[M]) ChannelReadClosed(ctx *pipeline.Context) error {
 
 // HandlerRemoved passes what was not decoded on to the successor: behind the message that is being handled.
 func (s *stream[M]) HandlerRemoved(ctx *pipeline.Context) error {
+	if ctx != s.home {
+		return nil // it was refused a second place, where what it holds does not belong
+	}
 	s.removed = true
 	if !s.busy {
 		s.leave(ctx, true)

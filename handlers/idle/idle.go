@@ -70,7 +70,8 @@ const looks = 8
 // Handler fires an Event for each period without activity. It belongs to its channel's loop and stands in one pipeline.
 type Handler struct {
 	clocks [kinds]clock
-	timer  pipeline.Timer // nil until the channel is active
+	home   *pipeline.Context // its place, also when it has left
+	timer  pipeline.Timer    // nil until the channel is active
 
 	read    time.Duration // of the last bytes received
 	sent    time.Duration // of the last bytes known to be sent
@@ -118,6 +119,7 @@ func (h *Handler) HandlerAdded(ctx *pipeline.Context) error {
 	if h.whenSent != nil {
 		return fmt.Errorf("%w: a handler stands in one pipeline, once", ErrConfig)
 	}
+	h.home = ctx
 	h.whenSent = func(err error) {
 		h.watching = false
 		if err == nil && h.timer != nil {
@@ -176,8 +178,8 @@ func (h *Handler) Flush(ctx *pipeline.Context) error {
 }
 
 // HandlerRemoved stops the timer.
-func (h *Handler) HandlerRemoved(*pipeline.Context) error {
-	if h.timer != nil {
+func (h *Handler) HandlerRemoved(ctx *pipeline.Context) error {
+	if ctx == h.home && h.timer != nil { // else it was refused a second place
 		h.timer.Stop()
 		h.timer = nil
 	}

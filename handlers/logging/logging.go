@@ -17,8 +17,12 @@ import (
 	"github.com/weirnet/weir/pipeline"
 )
 
-// ErrConfig is what New returns for a configuration that makes no sense.
-var ErrConfig = errors.New("logging: bad configuration")
+var (
+	// ErrConfig is what New returns for a configuration that makes no sense.
+	ErrConfig = errors.New("logging: bad configuration")
+	// ErrReused is the error of adding a Handler that was added before: it logs the addresses of its channel.
+	ErrReused = errors.New("logging: a handler is for one channel and once")
+)
 
 // MaxDumpBytes is the most that a dump may show of a message.
 const MaxDumpBytes = 64 << 10
@@ -40,9 +44,12 @@ type Config struct {
 type Handler struct {
 	cfg Config
 	log *slog.Logger // with the channel's attributes; nil until something is logged
+
+	added bool
 }
 
 var (
+	_ pipeline.AddedHandler        = (*Handler)(nil)
 	_ pipeline.ActiveHandler       = (*Handler)(nil)
 	_ pipeline.ReadHandler         = (*Handler)(nil)
 	_ pipeline.ReadCompleteHandler = (*Handler)(nil)
@@ -63,6 +70,15 @@ func New(cfg Config) (*Handler, error) {
 		return nil, fmt.Errorf("%w: a dump of %d bytes", ErrConfig, cfg.DumpBytes)
 	}
 	return &Handler{cfg: cfg}, nil
+}
+
+// HandlerAdded refuses a second place.
+func (h *Handler) HandlerAdded(ctx *pipeline.Context) error {
+	if h.added {
+		return fmt.Errorf("logging: add %q: %w", ctx.Name(), ErrReused)
+	}
+	h.added = true
+	return nil
 }
 
 // ChannelActive logs "active".

@@ -83,10 +83,10 @@ type Handler[In, M, R any] struct {
 	spare     []*task[M, R] // at most keptTasks
 
 	paused     bool
-	added      bool
-	ended      error // why nothing is worked any more
-	readClosed bool  // ChannelReadClosed waits for the last result
-	shutdown   bool  // ChannelShutdown does
+	home       *pipeline.Context // its place, also when it has left
+	ended      error             // why nothing is worked any more
+	readClosed bool              // ChannelReadClosed waits for the last result
+	shutdown   bool              // ChannelShutdown does
 }
 
 var (
@@ -136,10 +136,10 @@ func copyBytes(b *buffer.Buf) ([]byte, int) {
 
 // HandlerAdded makes the signal that results are told by.
 func (h *Handler[In, M, R]) HandlerAdded(ctx *pipeline.Context) error {
-	if h.added {
+	if h.home != nil {
 		return fmt.Errorf("%w: a handler stands in one pipeline, once", ErrConfig)
 	}
-	h.added = true
+	h.home = ctx
 	h.link.signal = ctx.NewSignal(h.turn)
 	return nil
 }
@@ -199,8 +199,8 @@ func (h *Handler[In, M, R]) ChannelInactive(ctx *pipeline.Context) error {
 
 // HandlerRemoved gives up what is under way. An event that waited for it goes on.
 func (h *Handler[In, M, R]) HandlerRemoved(ctx *pipeline.Context) error {
-	if h.link.signal == nil {
-		return nil
+	if ctx != h.home {
+		return nil // it was refused a second place
 	}
 	if !ctx.Open() {
 		h.end(ctx, pipeline.ErrClosed)

@@ -19,6 +19,8 @@ var (
 	ErrTimeout = errors.New("proxyproto: no header in time")
 	// ErrTruncated says that the peer finished sending inside of the header.
 	ErrTruncated = errors.New("proxyproto: stream ends inside the header")
+	// ErrReused is the error of adding a Decoder that was added before: it remembers the bytes of its channel.
+	ErrReused = errors.New("proxyproto: a decoder is for one channel and once")
 	// ErrOverrun says that a handler before the Decoder went on delivering while reading was paused.
 	ErrOverrun = errors.New("proxyproto: too much received while reading is paused")
 )
@@ -57,6 +59,7 @@ type DecoderConfig struct {
 // one pipeline.
 type Decoder struct {
 	cfg   DecoderConfig
+	home  *pipeline.Context // its place, also when it has left
 	timer pipeline.Timer
 
 	held   *buffer.Buf // owned: received and not passed on
@@ -111,8 +114,12 @@ func NewDecoder(cfg DecoderConfig) (*Decoder, error) {
 	return &Decoder{cfg: cfg}, nil
 }
 
-// HandlerAdded begins when the channel is active already.
+// HandlerAdded begins when the channel is active already. It refuses a second place.
 func (d *Decoder) HandlerAdded(ctx *pipeline.Context) error {
+	if d.home != nil {
+		return fmt.Errorf("proxyproto: add %q: %w", ctx.Name(), ErrReused)
+	}
+	d.home = ctx
 	if ctx.Active() {
 		d.begin(ctx)
 	}
@@ -213,6 +220,9 @@ func (d *Decoder) ChannelInactive(ctx *pipeline.Context) error {
 
 // HandlerRemoved gives what is held to the successor.
 func (d *Decoder) HandlerRemoved(ctx *pipeline.Context) error {
+	if ctx != d.home {
+		return nil // it was refused a second place, where what it holds does not belong
+	}
 	d.settle(d.state)
 	if d.state == failed || !ctx.Open() {
 		d.drop()

@@ -79,7 +79,7 @@ type decoder[M any] struct {
 	view    buffer.Buf  // scratch
 	late    *buffer.Buf // owned: received while a handler behind this one ran; it comes behind cur
 	busy    bool
-	added   bool
+	home    *pipeline.Context // its place, also when it has left
 	removed bool
 	failed  bool
 	eof     bool // the peer has finished sending, and nobody behind has been told
@@ -87,10 +87,10 @@ type decoder[M any] struct {
 
 // HandlerAdded refuses a second place: the decoder remembers the bytes of the first.
 func (d *decoder[M]) HandlerAdded(ctx *pipeline.Context) error {
-	if d.added {
+	if d.home != nil {
 		return fmt.Errorf("resp: add %q: %w", ctx.Name(), codec.ErrReused)
 	}
-	d.added = true
+	d.home = ctx
 	return nil
 }
 
@@ -133,6 +133,9 @@ func (d *decoder[M]) ChannelReadClosed(ctx *pipeline.Context) error {
 
 // HandlerRemoved passes what was not decoded on to the successor, as long as there is one.
 func (d *decoder[M]) HandlerRemoved(ctx *pipeline.Context) error {
+	if ctx != d.home {
+		return nil // it was refused a second place, where what it holds does not belong
+	}
 	d.removed = true
 	if ctx.Open() && !d.failed { // else there may be a panic behind us, and cur no longer ours to look at
 		d.settle()
