@@ -103,7 +103,8 @@ func TestRueidis(t *testing.T) {
 		h, err := r.Do(ctx, r.B().Hgetall().Key("h").Build()).AsStrMap()
 		require.NoError(t, err)
 		assert.Equal(t, map[string]string{"a": "1"}, h)
-		for _, reply := range r.DoMulti(ctx, r.B().Multi().Build(), r.B().Incr().Key("n").Build(), r.B().Exec().Build()) {
+		tx := []rueidis.Completed{r.B().Multi().Build(), r.B().Incr().Key("n").Build(), r.B().Exec().Build()}
+		for _, reply := range r.DoMulti(ctx, tx...) {
 			require.NoError(t, reply.Error())
 		}
 	})
@@ -118,7 +119,8 @@ func TestNodeClients(t *testing.T) {
 	if err := errors.Join(err, err2); err != nil {
 		t.Skip(err)
 	}
-	if err := exec.Command(node, "-e", "process.exit(parseInt(process.versions.node) >= 20 ? 0 : 1)").Run(); err != nil {
+	const version = "process.exit(parseInt(process.versions.node) >= 20 ? 0 : 1)"
+	if err := exec.Command(node, "-e", version).Run(); err != nil {
 		t.Skip("the clients need Node.js 20")
 	}
 	dir := t.TempDir()

@@ -296,7 +296,7 @@ func TestAPoolThatIsClosedUnderLoadAnswersEverything(t *testing.T) {
 						for n := range want {
 							switch {
 							case !c.in.Scan():
-								t.Errorf("connection %d: the end after %d answers: %v", i, n, c.in.Err())
+								t.Errorf("connection %d: the end after %d replies: %v", i, n, c.in.Err())
 								return
 							case c.in.Text() == want[n] && (!refused || !patient):
 								results.Add(1)

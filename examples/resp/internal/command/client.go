@@ -167,8 +167,8 @@ func clientInfo(s *Session) {
 	if s.tx.open {
 		queued = len(s.tx.queued)
 	}
-	s.verbatim(fmt.Sprintf("id=%d name=%s db=%d multi=%d watch=%d cmd=client|info user=default resp=%d lib-name=%s lib-ver=%s\n",
-		s.id, s.name, s.index, queued, s.tx.watch.Len(), s.proto, s.libName, s.libVersion))
+	s.verbatim(fmt.Sprintf("id=%d name=%s db=%d multi=%d watch=%d cmd=client|info user=default resp=%d "+
+		"lib-name=%s lib-ver=%s\n", s.id, s.name, s.index, queued, s.tx.watch.Len(), s.proto, s.libName, s.libVersion))
 }
 
 // clientSwitch takes a wish that means nothing here: no client is evicted, and no key is.

@@ -20,9 +20,12 @@ func (c *client) other() *client {
 func TestWhatOthersChangeEndsATransaction(t *testing.T) {
 	for change, dirty := range map[string]bool{
 		"SET k v": true, "DEL k": true, "APPEND k x": true, "EXPIRE k 100": true, "INCR k": true, "GETSET k 1": true,
-		"MSET other 1 k 1": true, "FLUSHALL": true, "DEL none": false, "SET other v": false, "GET k": false, "TTL k": false,
-		"RPUSH l x": true, "LPOP l": true, "SADD s new": true, "SADD s old": false, "SREM s old": true, "SREM s none": false,
-		"SPOP s": true, "SPOP s 0": false, "HSET h f v": true, "HDEL h f": true, "HDEL h none": false, "SET none 1 NX": true,
+		"MSET other 1 k 1": true, "FLUSHALL": true, "DEL none": false, "SET other v": false,
+		"GET k": false, "TTL k": false,
+		"RPUSH l x": true, "LPOP l": true, "SADD s new": true, "SADD s old": false, "SREM s old": true,
+		"SREM s none": false,
+		"SPOP s":      true, "SPOP s 0": false, "HSET h f v": true, "HDEL h f": true, "HDEL h none": false,
+		"SET none 1 NX": true,
 	} {
 		c := newClient(t)
 		for _, request := range []string{

@@ -137,7 +137,12 @@ func (g *generator) word(w string) []string {
 		return []string{pick(g, versions)}
 	case "h":
 		return [][]string{
-			{"AUTH", pick(g, users), "x"}, {"SETNAME", pick(g, names)}, {"AUTH"}, {"setname"}, {"AUTH", "x"}, {"no\r\nsense"},
+			{"AUTH", pick(g, users), "x"},
+			{"SETNAME", pick(g, names)},
+			{"AUTH"},
+			{"setname"},
+			{"AUTH", "x"},
+			{"no\r\nsense"},
 		}[g.IntN(6)]
 	case "u":
 		return []string{pick(g, users)}
