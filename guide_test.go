@@ -277,7 +277,11 @@ func TestTheGuideShowsCodeThatIsCompiled(t *testing.T) {
 		}
 		return b.String()
 	}
-	compiled := plain(read(t, "guide_test.go") + read(t, "harness_test.go") + read(t, "example_test.go") + read(t, "examples/echo/main.go"))
+	var sources string
+	for _, name := range []string{"guide_test.go", "harness_test.go", "example_test.go", "examples/echo/main.go"} {
+		sources += read(t, name)
+	}
+	compiled := plain(sources)
 	blocks := goBlocks(read(t, "docs/guide.md"))
 	require.Greater(t, len(blocks), 9)
 	for _, block := range blocks {
