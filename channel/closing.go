@@ -207,6 +207,9 @@ func (c *Channel) closeWhenBothClosed() {
 func (c *Channel) closeSocket(reset bool) {
 	c.local = c.LocalAddr()
 	c.pipe.SetLife(pipeline.LifeEnding)
+	if c.post != nil {
+		c.post.refuse()
+	}
 	c.loop.Submit(transport.Op{Kind: transport.Close, Token: c.token(transport.Close), Handle: c.hnd, Reset: reset})
 }
 
@@ -235,14 +238,18 @@ func (c *Channel) finish() {
 		if !repeat {
 			c.finishStep++
 		}
-		c.finishOne(step)
+		if !c.finishOne(step) {
+			c.loop.Post(&c.node) // which comes here again
+			return
+		}
 		if repeat {
 			c.finishStep++
 		}
 	}
 }
 
-func (c *Channel) finishOne(step uint8) {
+// finishOne takes a step, or a part of it. It reports whether it was all.
+func (c *Channel) finishOne(step uint8) bool {
 	switch step {
 	case finishTimers:
 		c.stopTimers()
@@ -253,9 +260,7 @@ func (c *Channel) finishOne(step uint8) {
 	case finishFlushed:
 		c.failFlushed()
 	case finishPosted:
-		if c.post != nil {
-			c.post.finish()
-		}
+		return c.post == nil || c.post.finish()
 	case finishInactive:
 		c.pipe.FireInactive() // where Active has been
 	case finishHandlers:
@@ -271,22 +276,24 @@ func (c *Channel) finishOne(step uint8) {
 			c.cfg.Closed(c)
 		}
 	}
+	return true
 }
 
 // finishGuarded is finish for when handlers panic in it.
 func (c *Channel) finishGuarded() {
-	for c.finishStep < finishDone {
-		c.finishRecovering()
+	for !c.finishRecovering() {
 	}
 }
 
-func (c *Channel) finishRecovering() {
+// finishRecovering reports whether finish returned.
+func (c *Channel) finishRecovering() (returned bool) {
 	defer func() {
 		if v := recover(); v != nil {
 			c.logger().Error("weir: handler panicked while its channel was finishing", "panic", v, "channel", c.ID())
 		}
 	}()
 	c.finish()
+	return true
 }
 
 // dropOutput gives up what was not sent.

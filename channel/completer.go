@@ -54,6 +54,10 @@ func (m completer) EndTurn() {
 // RunNode does what was posted to the channel.
 func (m completer) RunNode(*loop.Node) {
 	c := m.c
+	if c.life() == pipeline.LifeClosed {
+		c.finish()
+		return
+	}
 	if c.resumeDue {
 		c.resumeDue = false
 		c.resume()
@@ -90,7 +94,9 @@ func (m completer) Abort(cause error) {
 	if c.cause == nil {
 		c.cause = cause
 	}
-	c.finish()
+	for c.finishStep < finishDone {
+		c.finish()
+	}
 }
 
 var _ loop.Completer = completer{}

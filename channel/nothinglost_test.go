@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirnet/weir/channel"
 	"github.com/weirnet/weir/pipeline"
 	"github.com/weirnet/weir/transport/sim"
 )
@@ -56,18 +57,47 @@ func TestUnwritableForAPartOfATurnIsTold(t *testing.T) {
 	assert.Equal(t, []string{"active", "writable"}, client.events, "once")
 }
 
-func TestTasksPostedWhileTheSocketClosesRunBeforeInactive(t *testing.T) {
-	p := newPair(t, sim.Config{})
-	client, _ := stalled(t, p)
-	r := client.ctx.Ref()
-	client.ctx.Abort(errTest) // completes in the next turn, before what is posted from here on
-	for range 2 {
-		require.NoError(t, r.Execute(func(*pipeline.Context) { client.events = append(client.events, "task") }))
+func TestWhatWasPostedBeforeAnAbortRunsAndTheRestIsRefused(t *testing.T) {
+	for _, posted := range []int{1, 63, 64, 65, 300} { // 64 are done at a time
+		p := newPair(t, sim.Config{})
+		client, _ := stalled(t, p)
+		r := client.ctx.Ref()
+		ran := 0
+		for range posted {
+			require.NoError(t, r.Execute(func(*pipeline.Context) {
+				ran++
+				assert.Zero(t, client.inactive)
+			}))
+		}
+		client.ctx.Abort(errTest)
+		assert.ErrorIs(t, r.Execute(func(*pipeline.Context) {}), pipeline.ErrClosed)
+		assert.ErrorIs(t, client.ctx.Ref().Execute(func(*pipeline.Context) {}), pipeline.ErrClosed, "a new one, too")
+		p.until("the client is closed", func() bool { return client.inactive == 1 })
+		assert.Equal(t, posted, ran)
+		assert.ErrorIs(t, r.Execute(func(*pipeline.Context) {}), pipeline.ErrClosed)
 	}
-	p.until("the client is closed", func() bool { return client.inactive == 1 })
-	p.run(time.Millisecond)
-	assert.Equal(t, []string{"active", "task", "task", "inactive"}, client.events)
-	assert.ErrorIs(t, r.Execute(func(*pipeline.Context) {}), pipeline.ErrClosed)
+}
+
+// What is posted to one channel, within its bound, delays the others by a share of it.
+func TestPostedTasksAreDoneAShareAtATime(t *testing.T) {
+	p := newPair(t, sim.Config{})
+	client, server := stalled(t, p)
+	r, other := client.ctx.Ref(), server.ctx.Ref()
+	ran := 0
+	for range channel.DefaultMaxPostedTasks {
+		require.NoError(t, r.Execute(func(*pipeline.Context) { ran++ }))
+	}
+	require.ErrorIs(t, r.Execute(func(*pipeline.Context) {}), pipeline.ErrFull)
+	between := -1
+	require.NoError(t, other.Execute(func(*pipeline.Context) { between = ran }))
+	p.step()
+	assert.Equal(t, 64, ran)
+	assert.LessOrEqual(t, between, 64)
+	for i := range 64 {
+		require.NoError(t, r.Execute(func(*pipeline.Context) { ran++ }), "%d: what is done makes room", i)
+	}
+	require.ErrorIs(t, r.Execute(func(*pipeline.Context) {}), pipeline.ErrFull, "and no more than that")
+	p.until("all have run", func() bool { return ran == channel.DefaultMaxPostedTasks+64 })
 }
 
 func TestRefWriteThatWaitsIsWokenByRoom(t *testing.T) {

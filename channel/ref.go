@@ -26,7 +26,8 @@ type poster struct {
 	// guarded by mu
 	queue  []posted
 	data   []byte // of the writes in queue, one after the other
-	tasks  int    // Execute tasks in queue
+	tasks  int    // Execute tasks that have not run
+	count  int    // entries that are not done
 	room   chan struct{}
 	ending bool // Close was posted: writes are refused
 	closed bool // nothing is taken any more
@@ -35,6 +36,8 @@ type poster struct {
 	run     []posted
 	runData []byte
 	at, off int   // how far run and runData are done
+	ran     int   // entries done, of which count knows nothing yet
+	ranFns  int   // tasks among them
 	written int64 // of bytes: in the write queue already, and so in Channel.Pending
 }
 
@@ -47,6 +50,9 @@ type posted struct {
 
 // keepPosted is up to how many bytes of queue memory are kept for the next time.
 const keepPosted = 64 << 10
+
+// postedPerRun is how many entries of one channel are done before others get their turn.
+const postedPerRun = 64
 
 // postedBytes is what an entry of the queue takes.
 const postedBytes = 24
@@ -62,11 +68,9 @@ var _ pipeline.Ref = ref{}
 func (c head) Ref(ctx *pipeline.Context) pipeline.Ref {
 	if c.post == nil {
 		c.post = &poster{c: c.Channel, done: make(chan struct{})}
-		if c.life() == pipeline.LifeClosed {
-			c.post.closed = true
-			if c.finishStep > finishRef {
-				close(c.post.done)
-			}
+		c.post.closed = c.life() >= pipeline.LifeEnding
+		if c.finishStep > finishRef {
+			close(c.post.done)
 		}
 		c.publish()
 	}
@@ -96,12 +100,12 @@ func (r ref) write(p []byte) error {
 	limit := int64(q.c.cfg.MaxPendingBytes)
 	// The entries of the queue are memory, too: many tiny writes are bounded by them.
 	have := q.bytes.Load() + q.pending.Load()
-	if have+int64(len(p)) > limit || int64(len(q.queue)) > limit/postedBytes {
+	if have+int64(len(p)) > limit || int64(q.count) > limit/postedBytes {
 		return fmt.Errorf("%w: write of %d bytes with %d pending, limit %d", pipeline.ErrFull, len(p), have, limit)
 	}
 	q.bytes.Add(int64(len(p)))
 	q.data = append(q.data, p...)
-	q.queue = append(q.queue, posted{ctx: r.ctx, n: len(p)})
+	q.push(posted{ctx: r.ctx, n: len(p)})
 	return nil
 }
 
@@ -149,7 +153,7 @@ func (r ref) Execute(fn func(*pipeline.Context)) error {
 		return fmt.Errorf("%w: %d tasks of this channel wait", pipeline.ErrFull, q.c.cfg.MaxPostedTasks)
 	}
 	q.tasks++
-	q.queue = append(q.queue, posted{ctx: r.ctx, fn: fn})
+	q.push(posted{ctx: r.ctx, fn: fn})
 	q.mu.Unlock()
 	q.wake()
 	return nil
@@ -165,7 +169,7 @@ func (r ref) Close() error {
 	}
 	if !q.ending {
 		q.ending = true
-		q.queue = append(q.queue, posted{ctx: r.ctx, n: -1})
+		q.push(posted{ctx: r.ctx, n: -1})
 	}
 	q.mu.Unlock()
 	q.wake()
@@ -180,31 +184,61 @@ func (r ref) ID() uint64              { return r.p.c.ID() }
 // wake posts the channel's node. When the loop has stopped, its channels are closed and finish has drained the queue.
 func (q *poster) wake() { q.c.loop.Post(&q.c.node) }
 
-// drain does what was posted until now. Loop goroutine. After a panic in a task it goes on behind that task.
+// push adds an entry. The caller holds mu.
+func (q *poster) push(p posted) {
+	q.queue = append(q.queue, p)
+	q.count++
+}
+
+// drain does what was posted until now, a share at a time: between two of them others get their turn. Loop goroutine.
+// After a panic in a task it goes on behind that task.
 func (q *poster) drain() {
-	q.doRun()
+	q.doQueued()
+	if q.settle() > 0 {
+		q.wake()
+	}
+	q.c.dirty() // publishes
+}
+
+// doQueued does up to postedPerRun entries.
+func (q *poster) doQueued() {
+	left := q.doRun(postedPerRun)
+	if q.at < len(q.run) {
+		return
+	}
 	q.mu.Lock()
 	q.take()
 	q.mu.Unlock()
-	q.doRun()
-	q.c.dirty() // publishes
+	q.doRun(left)
 }
 
 // take swaps the queue for the empty one. The caller holds mu.
 func (q *poster) take() {
 	q.run, q.queue = q.queue, q.run[:0]
 	q.runData, q.data = q.data, q.runData[:0]
-	q.tasks = 0
 	q.at, q.off = 0, 0
 }
 
-func (q *poster) doRun() {
-	for q.at < len(q.run) {
+// settle makes room for as many entries as are done, and returns how many wait.
+func (q *poster) settle() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.count -= q.ran
+	q.tasks -= q.ranFns
+	q.ran, q.ranFns = 0, 0
+	return q.count
+}
+
+// doRun does up to n entries of those that were taken, and returns how many fewer it were.
+func (q *poster) doRun(n int) (left int) {
+	for ; n > 0 && q.at < len(q.run); n-- {
 		p := q.run[q.at]
 		q.run[q.at] = posted{}
 		q.at++
+		q.ran++
 		switch {
 		case p.fn != nil:
+			q.ranFns++
 			p.fn(p.ctx)
 		case p.n < 0:
 			_ = p.ctx.Close() // the handlers' answer has nobody to go to
@@ -215,6 +249,9 @@ func (q *poster) doRun() {
 			q.c.writePosted(p.ctx, b)
 		}
 	}
+	if q.at < len(q.run) {
+		return 0
+	}
 	if cap(q.runData) > keepPosted {
 		q.runData = nil
 	}
@@ -222,17 +259,21 @@ func (q *poster) doRun() {
 		q.run = nil
 		q.at = 0
 	}
+	return n
 }
 
-// finish refuses everything from now on and runs what was accepted. In this order: a task that posts itself again must
-// not keep the channel from finishing.
-func (q *poster) finish() {
-	q.doRun()
+// refuse makes everything be refused from now on. What was accepted runs before the channel is closed.
+func (q *poster) refuse() {
 	q.mu.Lock()
 	q.closed = true
-	q.take()
 	q.mu.Unlock()
-	q.doRun()
+}
+
+// finish refuses everything and does what was accepted, a share at a time. It reports whether that was all.
+func (q *poster) finish() bool {
+	q.refuse()
+	q.doQueued()
+	return q.settle() == 0
 }
 
 // publish tells the Refs what is pending now and lets waiting writers try again.

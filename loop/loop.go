@@ -63,9 +63,10 @@ type Config struct {
 	TasksPerTurn int
 	// CompletionsPerTurn is how many completions one turn dispatches at most. Zero means 256.
 	CompletionsPerTurn int
-	// TurnTime is after how long dispatching completions gives way to timers and tasks; the rest is dispatched in the
-	// next turns, which do not sleep. It is looked at every 16 completions, and only on a transport that has a
-	// Clock() time.Duration besides its cached Now: time does not pass during a turn on the others. Zero means 1 ms.
+	// TurnTime is after how long, each, completions, timers, nodes and tasks give way to the next kind of work; the rest
+	// is done in the next turns, which do not sleep. It is looked at every 16 completions or timers and every 4 nodes
+	// or tasks, and only on a transport that has a Clock() time.Duration besides its cached Now: time does not pass
+	// during a turn on the others. Zero means 1 ms.
 	TurnTime time.Duration
 	// WatchdogAfter is how long a turn may last before the Group's watchdog logs it. Zero means 1 s; negative: off.
 	WatchdogAfter time.Duration

@@ -61,7 +61,7 @@ func (l *Loop) endStep() {
 	switch e.step {
 	case endQuiet:
 		_, _ = l.runTurn(0)
-		if l.tasks.empty() {
+		if l.tasks.empty() && l.turn.taskPos == len(l.turn.tasks) {
 			e.step++
 		}
 	case endAbort:

@@ -8,7 +8,8 @@ import (
 
 const (
 	endTurnRounds = 4  // rounds of EndTurn in one turn
-	clockEvery    = 16 // completions between two looks at the clock, which costs about 50 ns
+	clockEvery    = 16 // completions, or timers, between two looks at the clock, which costs about 50 ns
+	postedEvery   = 4  // nodes, or tasks: each may be a batch
 	// earlyTimeout is the shortest timeout after a wait that ended before its time for no reason: a transport that
 	// rounds timeouts down would make the loop spin until the deadline.
 	earlyTimeout = time.Millisecond
@@ -102,7 +103,7 @@ func (l *Loop) wait(limit time.Duration) error {
 // 0.
 func (l *Loop) timeout(limit time.Duration) (timeout, deadline time.Duration) {
 	t := &l.turn
-	if limit == 0 || t.pos < len(t.batch) || t.list.first != nil || len(t.dirty) > 0 || l.queued() {
+	if limit == 0 || l.unfinished() || l.queued() {
 		return 0, 0
 	}
 	deadline, ok := l.timers.next()
@@ -120,6 +121,12 @@ func (l *Loop) timeout(limit time.Duration) (timeout, deadline time.Duration) {
 		return limit, 0
 	}
 	return left, deadline
+}
+
+// unfinished reports whether the turn before has left something to do.
+func (l *Loop) unfinished() bool {
+	t := &l.turn
+	return t.pos < len(t.batch) || t.list.first != nil || t.taskPos < len(t.tasks) || len(t.dirty) > 0
 }
 
 // queued reports whether other goroutines have left something to do.
@@ -141,7 +148,9 @@ func (l *Loop) work() (done bool) {
 			t.stage, t.budget = stageNodes, l.cfg.TasksPerTurn
 		case stageNodes:
 			l.runNodes()
-			t.tasks, t.taskPos = l.tasks.take(t.tasks[:0]), 0
+			if t.taskPos == len(t.tasks) {
+				t.tasks, t.taskPos = l.tasks.take(t.tasks[:0]), 0
+			}
 			t.stage = stageTasks
 		case stageTasks:
 			l.runTasks()
@@ -156,6 +165,22 @@ func (l *Loop) work() (done bool) {
 			return true
 		}
 	}
+}
+
+// share is the time that one kind of work has in a turn. Each kind has its own, counted from behind its first pieces, so
+// that it gets on whatever the others take.
+type share struct{ until time.Duration }
+
+// over reports whether the share is used up. Where time does not pass during a turn, only the counts bound it.
+func (s *share) over(l *Loop) bool {
+	if l.clock == nil {
+		return false
+	}
+	now := l.clock.Clock()
+	if s.until == 0 {
+		s.until = now + l.cfg.TurnTime
+	}
+	return now >= s.until
 }
 
 func (l *Loop) dispatch() {
@@ -210,43 +235,57 @@ func (l *Loop) fire() {
 		return
 	}
 	now := l.Now()
-	for ; t.budget > 0; t.budget-- {
+	var time share
+	for n := 1; t.budget > 0; n++ {
 		timer := l.timers.popDue(now, t.sequence)
 		if timer == nil {
 			break
 		}
+		t.budget--
 		t.fired = timer
 		t.done++
 		l.stats.Timers++
 		timer.fn()
+		if n%clockEvery == 0 && time.over(l) {
+			break
+		}
 	}
 	t.fired = nil
 }
 
 func (l *Loop) runNodes() {
 	t := &l.turn
-	for ; t.budget > 0; t.budget-- {
+	var time share
+	for i := 1; t.budget > 0; i++ {
 		n := t.list.pop()
 		if n == nil {
 			break
 		}
+		t.budget--
 		t.node = n
 		t.done++
 		l.stats.Nodes++
 		n.owner.RunNode(n)
+		if i%postedEvery == 0 && time.over(l) {
+			break
+		}
 	}
 	t.node = nil
 }
 
 func (l *Loop) runTasks() {
 	t := &l.turn
-	for t.taskPos < len(t.tasks) {
+	var time share
+	for i := 1; t.taskPos < len(t.tasks); i++ {
 		fn := t.tasks[t.taskPos]
 		t.tasks[t.taskPos] = nil
 		t.taskPos++
 		t.done++
 		l.stats.Tasks++
 		fn()
+		if i%postedEvery == 0 && time.over(l) {
+			break
+		}
 	}
 }
 
