@@ -372,3 +372,38 @@ func TestADecoderIsAddedOnce(t *testing.T) {
 		})
 	}
 }
+
+// bytewise makes nothing of bytes until the end of the stream, and then a message of each.
+type bytewise struct{}
+
+func (bytewise) Decode([]byte) (at Span, n int, err error) { return at, 0, ErrShort }
+
+func (bytewise) Finish(in []byte) (Span, int, error) {
+	if len(in) == 0 {
+		return Span{}, 0, ErrShort
+	}
+	return Span{0, 1}, 1, nil
+}
+
+// Whoever takes the framer out at one of the last messages gets the rest as bytes, and then the end.
+func TestAFramerThatLeavesAtTheEndOfTheStreamHandsOnWhatItHolds(t *testing.T) {
+	for name, leave := range map[string]func(p *pipeline.Pipeline) error{
+		"removed":  func(p *pipeline.Pipeline) error { _, err := p.Remove("framer"); return err },
+		"replaced": func(p *pipeline.Pipeline) error { _, err := p.Replace("framer", "heir", passing{}); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			ch, a := start(t, NewFramer(bytewise{}), nil)
+			a.then = func(ctx *pipeline.Context, text string) {
+				if text == "b" {
+					assert.NoError(t, leave(ctx.Pipeline()))
+				}
+			}
+			ch.WriteInbound("ab", "cde")
+			assert.Empty(t, a.got)
+			ch.PeerClose()
+			assert.Equal(t, []string{"a", "b", "cde"}, a.got)
+			assert.Equal(t, 1, a.closed)
+			ch.Finish()
+		})
+	}
+}
