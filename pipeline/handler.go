@@ -2,9 +2,9 @@ package pipeline
 
 import "time"
 
-// A handler is any value with at least one of the interfaces below, and no method that has the name of one of theirs and
-// another signature. Which of them it has is found out once, when it is added; an event goes straight to the next handler
-// that has the interface for it. All methods run on the channel's loop.
+// A handler is any value with at least one of the interfaces below, and no method that has the name of one of theirs
+// and another signature. Which of them it has is found out once, when it is added; an event goes straight to the next
+// handler that has the interface for it. All methods run on the channel's loop.
 //
 // An error that an inbound method returns goes to the handler's own ErrorCaught, if it has one, else to the next
 // ErrorHandler; at the tail the channel closes with that error as its cause. An error that an outbound method (Write,

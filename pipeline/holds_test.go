@@ -88,10 +88,18 @@ func stopsOutput(ch *pipelinetest.Channel) bool {
 
 // moments are when the tenant goes.
 var moments = map[string]func(ch *pipelinetest.Channel) error{
-	"outside an event":            func(ch *pipelinetest.Channel) error { return second(ch.Pipeline().Remove("tenant")) },
-	"inside its own event":        func(ch *pipelinetest.Channel) error { ch.Pipeline().FireEvent("leave"); return nil },
-	"by another in mid-event":     func(ch *pipelinetest.Channel) error { ch.Pipeline().FireEvent("remove it"); return nil },
-	"replaced":                    func(ch *pipelinetest.Channel) error { return second(ch.Pipeline().Replace("tenant", "heir", pass{})) },
+	"outside an event": func(ch *pipelinetest.Channel) error { return second(ch.Pipeline().Remove("tenant")) },
+	"inside its own event": func(ch *pipelinetest.Channel) error {
+		ch.Pipeline().FireEvent("leave")
+		return nil
+	},
+	"by another in mid-event": func(ch *pipelinetest.Channel) error {
+		ch.Pipeline().FireEvent("remove it")
+		return nil
+	},
+	"replaced": func(ch *pipelinetest.Channel) error {
+		return second(ch.Pipeline().Replace("tenant", "heir", pass{}))
+	},
 	"while the channel closes":    nil,
 	"before the turn it holds in": nil,
 }

@@ -7,7 +7,8 @@ import (
 )
 
 // notQuite returns an error that names a method of h which has the name of a handler interface's and another signature:
-// nobody would ever call it. A Write, Flush or Close without a Context is something else. k are the interfaces that h has.
+// nobody would ever call it. A Write, Flush or Close without a Context is something else. k are the interfaces that h
+// has.
 func notQuite(h any, k kinds) error {
 	t := reflect.TypeOf(h)
 	if t == nil || t.NumMethod() == bits.OnesCount16(uint16(k)) {

@@ -33,7 +33,8 @@ func TestAMethodThatNearlyMatchesIsRefusedByName(t *testing.T) {
 		h    any
 		want string
 	}{
-		{noError{}, "the ChannelActive of pipeline_test.noError is a func(*pipeline.Context), not a func(*pipeline.Context) error"},
+		{noError{}, "the ChannelActive of pipeline_test.noError is a func(*pipeline.Context), " +
+			"not a func(*pipeline.Context) error"},
 		{otherMessage{}, "the ChannelEvent of pipeline_test.otherMessage is a func(*pipeline.Context, *buffer.Buf) error, " +
 			"not a func(*pipeline.Context, interface {}) error"},
 		{noContext{}, "the HandlerRemoved of pipeline_test.noContext is a func() error, not a func(*pipeline.Context) error"},

@@ -28,6 +28,9 @@ func TestASecondPlaceIsRefusedAndTheFirstGoesOn(t *testing.T) {
 	defer func() { assert.NoError(t, pool.Close(context.Background())) }()
 	must := func(h any, err error) any { require.NoError(t, err); return h }
 	upper := func(_ context.Context, p []byte) (string, error) { return string(p), nil }
+	reply := func(ctx *pipeline.Context, s string, _ error) error { ctx.FireRead(s); return nil }
+	trusted := proxyproto.DecoderConfig{Trusted: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}
+	log := slog.New(slog.DiscardHandler)
 	for name, c := range map[string]struct {
 		h          any
 		refused    error
@@ -37,11 +40,11 @@ func TestASecondPlaceIsRefusedAndTheFirstGoesOn(t *testing.T) {
 		"framer":    {must(codec.NewLines(codec.LinesConfig{})), codec.ErrReused, "ab", "c\n", 1},
 		"prepender": {codec.NewVarint32Prepender(), codec.ErrReused, "ab", "c", 2},
 		"resp":      {must(resp.NewValueDecoder(resp.Config{})), codec.ErrReused, "$3\r\nab", "c\r\n", 1},
-		"proxy":     {must(proxyproto.NewDecoder(proxyproto.DecoderConfig{Trusted: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}})), proxyproto.ErrReused, "PROXY UNK", "NOWN\r\nabc", 1},
-		"logging":   {must(logging.New(logging.Config{Logger: slog.New(slog.DiscardHandler)})), logging.ErrReused, "ab", "c", 2},
+		"proxy":     {must(proxyproto.NewDecoder(trusted)), proxyproto.ErrReused, "PROXY UNK", "NOWN\r\nabc", 1},
+		"logging":   {must(logging.New(logging.Config{Logger: log})), logging.ErrReused, "ab", "c", 2},
 		"idle":      {must(idle.New(idle.Config{Reader: time.Second})), idle.ErrConfig, "ab", "c", 2},
 		"offload": {
-			must(offload.Bytes(pool, upper, func(ctx *pipeline.Context, s string, _ error) error { ctx.FireRead(s); return nil })),
+			must(offload.Bytes(pool, upper, reply)),
 			offload.ErrConfig, "ab", "c", 2,
 		},
 	} {
