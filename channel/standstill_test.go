@@ -79,7 +79,7 @@ func (politeEcho) ChannelWritabilityChanged(ctx *pipeline.Context) error {
 	return nil
 }
 
-// A close sends what is queued. The peer may read on only while somebody reads what it answers.
+// A close sends what is queued. The peer may read on only while somebody reads what comes back.
 func TestCloseReadsWhileItStillSends(t *testing.T) {
 	p := newPair(t, sim.Config{SendBufferBytes: 4 << 10, ReceiveBufferBytes: 4 << 10, BlockBytes: 4 << 10})
 	p.serverConfig.WriteHighBytes = 16 << 10

@@ -167,8 +167,8 @@ func (l *Loop) work() (done bool) {
 	}
 }
 
-// share is the time that one kind of work has in a turn. Each kind has its own, counted from behind its first pieces, so
-// that it gets on whatever the others take.
+// share is the time that one kind of work has in a turn. Each kind has its own, counted from behind its first pieces,
+// so that it gets on whatever the others take.
 type share struct{ until time.Duration }
 
 // over reports whether the share is used up. Where time does not pass during a turn, only the counts bound it.

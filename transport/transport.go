@@ -20,9 +20,9 @@ type Transport interface {
 	// submitted.
 	Listen(cfg ListenConfig) (Handle, error)
 
-	// Submit starts an operation. It never fails for lack of space and never waits for the peer; what goes wrong comes as a
-	// completion. Where nobody else reads files for the transport (epoll), a SendFile waits for the disk, in Submit or in
-	// Wait. Each Submit yields completions of which exactly the last has More == false.
+	// Submit starts an operation. It never fails for lack of space and never waits for the peer; what goes wrong comes as
+	// a completion. Where nobody else reads files for the transport (epoll), a SendFile waits for the disk, in Submit or
+	// in Wait. Each Submit yields completions of which exactly the last has More == false.
 	Submit(op Op)
 
 	// SendNow is a Send with Op.NoWait without a completion, where its outcome is known at once: it borrows bufs

@@ -41,9 +41,9 @@ func (in *Input) Set(high bool) {
 	}
 }
 
-// Follow makes h high while what is pending on other's channel is: what h's channel reads goes out there. What is pending
-// on its own does not count as long as it follows, but for the hard limit: both directions of a proxy would wait for each
-// other when both are full. Both belong to the same loop. It ends with either.
+// Follow makes h high while what is pending on other's channel is: what h's channel reads goes out there. What is
+// pending on its own does not count as long as it follows, but for the hard limit: both directions of a proxy would
+// wait for each other when both are full. Both belong to the same loop. It ends with either.
 func (h *Handler) Follow(other *Handler) {
 	if other.level >= OverLimit || h.level >= OverLimit {
 		return

@@ -97,7 +97,8 @@ func TestWhoFollowsReadsWhateverIsPendingOnItsOwn(t *testing.T) {
 	assert.True(t, ch.Paused(), "it follows nobody any more")
 }
 
-// A level that crosses its marks while something else keeps the Handler high is noticed all the same: somebody may follow.
+// A level that crosses its marks while something else keeps the Handler high is noticed all the same: somebody may
+// follow.
 func TestWhoFollowsLearnsOfAFallBehindAnotherReason(t *testing.T) {
 	l := pipelinetest.NewLoop(t)
 	far := newHandler(t, small())

@@ -282,7 +282,8 @@ func (c *conn) message(p []byte) {
 			return
 		}
 		if !c.run.shared.lossy {
-			c.run.fail(fmt.Errorf("connection %d: message %d has %d bytes that were not sent, or not there", c.id, c.next-1, len(p)))
+			c.run.fail(fmt.Errorf("connection %d: message %d has %d bytes that were not sent, or not there", c.id, c.next-1,
+				len(p)))
 			return
 		}
 	}

@@ -56,7 +56,10 @@ func (r *run) overdue(is bool, since *uint64) bool {
 // signalsRun checks that a signal that was raised runs.
 func (r *run) signalsRun() error {
 	s := &r.shared
-	s.signals = slices.DeleteFunc(s.signals, func(g *signal) bool { return !g.ctx.Active() || g.ctx.Pipeline().Context(g.ctx.Name()) != g.ctx })
+	s.signals = slices.DeleteFunc(s.signals, func(g *signal) bool {
+		return !g.ctx.Active() ||
+			g.ctx.Pipeline().Context(g.ctx.Name()) != g.ctx
+	})
 	for _, g := range s.signals {
 		if g.raised > 0 && r.round-g.raised > patience {
 			return fmt.Errorf("a signal of channel %x was raised %d rounds ago and has not run", g.ctx.ID(), r.round-g.raised)
@@ -84,8 +87,8 @@ func (r *run) watchesTold() error {
 	return nil
 }
 
-// levelsFall checks that no watermark stays high when nothing is: neither what is pending nor a shared level, and nobody
-// waits at one.
+// levelsFall checks that no watermark stays high when nothing is: neither what is pending nor a shared level, and
+// nobody waits at one.
 func (r *run) levelsFall() error {
 	s := &r.shared
 	s.marks = slices.DeleteFunc(s.marks, func(m *leveled) bool { return !m.ctx.Open() })

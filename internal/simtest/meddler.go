@@ -9,8 +9,8 @@ import (
 	"github.com/weirnet/weir/pipeline"
 )
 
-// meddler changes its pipeline in the middle of events: what it adds, removes and replaces has reasons to pause, watches,
-// writability and timers, all of which must go with it.
+// meddler changes its pipeline in the middle of events: what it adds, removes and replaces has reasons to pause,
+// watches, writability and timers, all of which must go with it.
 type meddler struct {
 	run  *run
 	rate int // one event in so many; 1: each
@@ -72,7 +72,8 @@ func (m *meddler) meddle(ctx *pipeline.Context, moment int) error {
 			}
 		}
 	}
-	if errors.Is(err, pipeline.ErrNoHandler) || errors.Is(err, pipeline.ErrDuplicateName) || errors.Is(err, pipeline.ErrClosed) {
+	if errors.Is(err, pipeline.ErrNoHandler) || errors.Is(err, pipeline.ErrDuplicateName) ||
+		errors.Is(err, pipeline.ErrClosed) {
 		return nil
 	}
 	return err

@@ -148,8 +148,8 @@ func (s *server) write(ctx *pipeline.Context, b *buffer.Buf) error {
 	return ctx.Write(b)
 }
 
-// writeRef writes by a Ref, from another loop where the plan says so. What is posted is lost when the channel closes before
-// it is written, so that waits for it.
+// writeRef writes by a Ref, from another loop where the plan says so. What is posted is lost when the channel closes
+// before it is written, so that waits for it.
 func (s *server) writeRef(ctx *pipeline.Context, p []byte) error {
 	s.run.res.RefWrites++
 	ref := ctx.Ref()
@@ -241,7 +241,8 @@ func (s *server) ChannelWritabilityChanged(ctx *pipeline.Context) error {
 }
 
 func (s *server) describe() string {
-	return fmt.Sprintf("server: got %d, paused %v, kept %d, hops %d, %s", s.got, s.paused, len(s.kept), s.hops, state(s.ctx))
+	return fmt.Sprintf("server: got %d, paused %v, kept %d, hops %d, %s", s.got, s.paused, len(s.kept), s.hops,
+		state(s.ctx))
 }
 
 func (s *server) ChannelInactive(*pipeline.Context) error {
@@ -270,7 +271,7 @@ func (s *server) Close(ctx *pipeline.Context) error {
 	return ctx.Close()
 }
 
-// halfServer answers the client's FIN with its own, after what it has kept.
+// halfServer returns the client's FIN with its own, after what it has kept.
 type halfServer struct{ *server }
 
 func (h *halfServer) ChannelReadClosed(ctx *pipeline.Context) error {
