@@ -67,9 +67,7 @@ func (m *meddler) meddle(ctx *pipeline.Context, moment int) error {
 		m.later(ctx)
 	default:
 		if ctx.Pipeline().Context("meddler") == ctx { // it goes itself, and comes again
-			if _, err = p.Replace("meddler", "meddler", &meddler{run: m.run, rate: m.rate}); err == nil {
-				ctx = p.Context("meddler")
-			}
+			_, err = p.Replace("meddler", "meddler", &meddler{run: m.run, rate: m.rate})
 		}
 	}
 	if errors.Is(err, pipeline.ErrNoHandler) || errors.Is(err, pipeline.ErrDuplicateName) ||

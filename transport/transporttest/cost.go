@@ -106,8 +106,10 @@ func AllocatesNothing(t *testing.T, name string, open func() transport.Transport
 				none("a pause", func() {
 					p.tr.Submit(transport.Op{Kind: transport.Recv, Handle: p.ends[0], Token: 10, Limit: 100})
 					p.wait(0)
-					p.tr.Submit(transport.Op{Kind: transport.Cancel, Handle: p.ends[0], Target: transport.Recv,
-						Token: 12})
+					p.tr.Submit(transport.Op{
+						Kind: transport.Cancel, Handle: p.ends[0], Target: transport.Recv,
+						Token: 12,
+					})
 					for ended := 0; ended < 2; {
 						ended += len(p.wait(-1))
 					}
