@@ -106,7 +106,7 @@ func (c *conn) ChannelActive(ctx *pipeline.Context) error {
 	return c.write()
 }
 
-// write sends as long as the channel is writable, in every way there is.
+// write sends as long as the channel is writable, in every way there is: each is one message.
 func (c *conn) write() error {
 	ctx := c.ctx
 	for c.sent < c.total && ctx.Writable() {
@@ -146,11 +146,8 @@ func (c *conn) write() error {
 func (c *conn) writePiece(n int) error {
 	ctx, p := c.ctx, c.stream(c.sent, n)
 	way, f := c.rng.IntN(7), &c.run.shared.framing
-	switch {
-	case f.text():
+	if f.text() {
 		return f.write(ctx, p)
-	case f.framed() && (way == 3 || way == 4):
-		way = 0 // what a turn appends is one message
 	}
 	switch way {
 	case 0:
@@ -169,7 +166,7 @@ func (c *conn) writePiece(n int) error {
 			return pipeline.ErrClosed
 		}
 		out.Append(p)
-		return nil
+		return ctx.EndMessage()
 	case 4:
 		k := c.rng.IntN(n + 1)
 		return ctx.WriteBytes(p[:k], p[k:])

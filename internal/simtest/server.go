@@ -40,7 +40,7 @@ func drawServerPlan(r *run) serverPlan {
 	if rng.IntN(2) == 0 {
 		p.pauseRate = 1 + rng.IntN(10)
 	}
-	if f := &r.shared.framing; p.half && !p.deferred && (!f.framed() || f.text()) && rng.IntN(3) == 0 {
+	if p.half && !p.deferred && rng.IntN(3) == 0 {
 		p.byRef = true
 		p.byHop = rng.IntN(2) == 0
 	}
