@@ -238,11 +238,11 @@ func (c *Channel) finish() {
 		if !repeat {
 			c.finishStep++
 		}
-		if !c.finishOne(step) {
-			c.loop.Post(&c.node) // which comes here again
+		all := c.finishOne(step)
+		if !all && c.loop.Post(&c.node) { // which comes here again
 			return
 		}
-		if repeat {
+		if repeat && all { // a loop that is gone takes no more posts: the rest is done here and now
 			c.finishStep++
 		}
 	}

@@ -3,6 +3,7 @@ package channel_test
 import (
 	"bytes"
 	"context"
+	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,7 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirnet/weir/channel"
+	"github.com/weirnet/weir/loop"
 	"github.com/weirnet/weir/pipeline"
+	"github.com/weirnet/weir/transport"
 	"github.com/weirnet/weir/transport/sim"
 )
 
@@ -142,4 +145,61 @@ func TestFlushedFailsBeforeInactive(t *testing.T) {
 	p.until("the client is closed", func() bool { return client.inactive == 1 })
 	p.run(time.Millisecond)
 	assert.Equal(t, []string{"active", "flushed", "inactive"}, client.events)
+}
+
+// breakable is a transport that a test breaks.
+type breakable struct {
+	transport.Transport
+	broken bool
+}
+
+func (b *breakable) Wait(dst []transport.Completion, d time.Duration) ([]transport.Completion, error) {
+	if b.broken {
+		return dst, errTest
+	}
+	return b.Transport.Wait(dst, d)
+}
+
+// TestWhatWasPostedRunsWhenALoopBreaks also behind a task that panics then, when no other turn will come.
+func TestWhatWasPostedRunsWhenALoopBreaks(t *testing.T) {
+	const tasks = 1000
+	p := newPair(t, sim.Config{})
+	require.NoError(t, p.client.Close())
+	var tr *breakable
+	l, err := loop.New(loop.Config{
+		Open: func(bool) (transport.Transport, error) {
+			tr = &breakable{Transport: p.world.Open()}
+			return tr, nil
+		},
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	require.NoError(t, l.Open())
+	p.client = l
+	p.listen(func() []any { return []any{&probe{}} })
+	client := &probe{}
+	p.dial(client)
+	p.until("active", func() bool { return client.active == 1 })
+	r := client.ctx.Ref()
+	ran := 0
+	for i := range tasks {
+		require.NoError(t, r.Execute(func(*pipeline.Context) {
+			ran++
+			if i == tasks/2 {
+				panic("in a task")
+			}
+		}))
+	}
+	tr.broken = true
+	_, err = l.RunOnce(0)
+	require.ErrorIs(t, err, errTest)
+	require.Less(t, ran, tasks/2)
+	require.NoError(t, l.Close())
+	require.Equal(t, tasks, ran)
+	require.Equal(t, 1, client.inactive)
+	select {
+	case <-r.Closed():
+	default:
+		t.Fatal("the Ref is not closed")
+	}
 }
