@@ -2,6 +2,7 @@ package channel_test
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -194,4 +195,41 @@ func end(p *pair, server, client *probe, rng *rand.Rand) {
 	}
 	p.run(3 * time.Second)
 	client.ctx.Abort(errTest)
+}
+
+// TestARegionBehindTheLastOffsetIsRefused by the write, after which the channel goes on: the kernel would end it.
+func TestARegionBehindTheLastOffsetIsRefused(t *testing.T) {
+	file, err := os.Open(newFiles(t, 10).path)
+	require.NoError(t, err)
+	defer func() { _ = file.Close() }()
+	const last = math.MaxInt64
+	for _, m := range []pipeline.FileRegion{
+		{Offset: last, Length: 1},
+		{Offset: 1, Length: last},
+		{Offset: last - 5, Length: 6},
+		{Offset: last, Length: last},
+		{Offset: -1, Length: 1},
+		{Offset: 1, Length: -1},
+	} {
+		p := newPair(t, sim.Config{})
+		client, server := dialPair(p)
+		m.File = file
+		m.Done = func(error) { t.Error("done for a region that was refused") }
+		require.ErrorContains(t, client.ctx.Write(&m), "file region", "%d, %d", m.Offset, m.Length)
+		require.NoError(t, client.ctx.WriteBytes([]byte("on")))
+		p.until("what follows arrives", func() bool { return server.got.String() == "on" })
+	}
+	for _, offset := range []int64{last - 1, last} {
+		p := newPair(t, sim.Config{})
+		client, _ := dialPair(p)
+		require.NoError(t, client.ctx.Write(&pipeline.FileRegion{File: file, Offset: offset, Length: last - offset}))
+	}
+}
+
+func dialPair(p *pair) (client, server *probe) {
+	client, server = &probe{}, &probe{}
+	p.listen(func() []any { return []any{server} })
+	p.dial(client)
+	p.until("both are active", func() bool { return client.active == 1 && server.active == 1 })
+	return client, server
 }

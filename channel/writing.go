@@ -3,6 +3,7 @@ package channel
 import (
 	"errors"
 	"fmt"
+	"math"
 	"syscall"
 
 	"github.com/weirnet/weir/buffer"
@@ -138,7 +139,7 @@ func (c *Channel) writeString(s string) error {
 }
 
 func (c *Channel) writeRegion(m *pipeline.FileRegion) error {
-	if m.File == nil || m.Offset < 0 || m.Length < 0 {
+	if m.File == nil || m.Offset < 0 || m.Length < 0 || m.Offset > math.MaxInt64-m.Length {
 		return fmt.Errorf("channel: write file region: file %v, offset %d, length %d", m.File, m.Offset, m.Length)
 	}
 	if err := c.admit(); err != nil {
