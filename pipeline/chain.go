@@ -180,8 +180,8 @@ func (p *Pipeline) detach(c *Context) kinds {
 	return had
 }
 
-// undo takes back what a Context that has left holds of its channel. What bytes it counted by Hold it gives back
-// itself: only it knows to whom they go.
+// undo takes back what a Context that has left holds of its channel, but for the bytes that it counts by Hold: its
+// HandlerRemoved may have to do with them.
 func (p *Pipeline) undo(c *Context, bit uint64, had kinds) {
 	p.unpause(bit)
 	if p.watch != nil {
@@ -201,12 +201,12 @@ func (p *Pipeline) undo(c *Context, bit uint64, had kinds) {
 
 // removed tells a handler that it left the pipeline.
 func (p *Pipeline) removed(c *Context, had kinds) {
-	if had&kindRemoved == 0 {
-		return
+	if had&kindRemoved != 0 {
+		if err := c.handler.(RemovedHandler).HandlerRemoved(c); err != nil {
+			c.FireError(fmt.Errorf("pipeline: remove %q: %w", c.name, err))
+		}
 	}
-	if err := c.handler.(RemovedHandler).HandlerRemoved(c); err != nil {
-		c.FireError(fmt.Errorf("pipeline: remove %q: %w", c.name, err))
-	}
+	p.dropHold(c)
 }
 
 // relink makes the typed links anew.

@@ -51,8 +51,7 @@ type (
 func (refusesReads) ReadGrant(*pipeline.Context) (int, time.Duration) { return 0, 0 }
 func (refusesFlushes) Flush(*pipeline.Context) error                  { return nil }
 
-// holdings is everything that a Context can hold of its channel, but for Hold: those bytes a handler gives back itself,
-// because only it knows to whom they go.
+// holdings is everything that a Context can hold of its channel.
 var holdings = []struct {
 	name    string
 	handler func(*tenant) any
@@ -65,6 +64,11 @@ var holdings = []struct {
 		name: "a say in what is writable",
 		hold: func(_ *tenant, ctx *pipeline.Context) { ctx.SetWritable(false) },
 		held: func(ch *pipelinetest.Channel) bool { return !ch.Writable() },
+	},
+	{
+		name: "bytes on their way out",
+		hold: func(_ *tenant, ctx *pipeline.Context) { ctx.Hold(100_000); ctx.Hold(-1) },
+		held: func(ch *pipelinetest.Channel) bool { return ch.Pending() == 99_999 && !ch.Writable() },
 	},
 	{name: "a flush", handler: func(h *tenant) any { return refusesFlushes{h} }, held: stopsOutput},
 	{name: "an open message", hold: func(_ *tenant, ctx *pipeline.Context) { ctx.Out().AppendString("open") }},
@@ -159,4 +163,32 @@ func TestNothingThatAContextHeldOutlivesIt(t *testing.T) {
 			})
 		}
 	}
+}
+
+// leaver gives back what it holds in HandlerRemoved, where it can still write.
+type leaver struct{ atEnd int }
+
+func (l *leaver) HandlerRemoved(ctx *pipeline.Context) error {
+	ctx.Hold(-300)
+	l.atEnd = ctx.Pending()
+	ctx.Hold(50)
+	return nil
+}
+
+func TestARemovedContextHoldsNothing(t *testing.T) {
+	h := &leaver{}
+	ch := pipelinetest.New(t, pipelinetest.Named("leaver", h), pipelinetest.Named("other", pass{}))
+	ctx, other := ch.Context("leaver"), ch.Context("other")
+	ch.Do(func() {
+		ctx.Hold(1000)
+		other.Hold(7)
+		check(second(ch.Pipeline().Remove("leaver")))
+		assert.Equal(t, 707, h.atEnd)
+		assert.Equal(t, 7, ctx.Pending(), "the other's stays")
+		ctx.Hold(20)
+		ctx.Hold(-20)
+		assert.Equal(t, 7, ctx.Pending(), "what comes too late changes nothing")
+		other.Hold(-7)
+	})
+	assert.Zero(t, ch.Pending())
 }

@@ -41,9 +41,6 @@ func (c *Context) Reading() bool {
 // GrantChanged makes a read grant of zero be asked for again.
 func (c *Context) GrantChanged() { c.p.ch.GrantChanged() }
 
-// Hold counts n bytes that the handler keeps on their way out as pending; negative n gives them back.
-func (c *Context) Hold(n int) { c.p.ch.Hold(n) }
-
 // Pending is the memory in bytes that is held for data on its way out. Of what is appended to an Out for WriteHandlers
 // it knows with the next call of Out, or when the message ends.
 func (c *Context) Pending() int { return c.p.ch.Pending() }

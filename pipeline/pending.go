@@ -3,13 +3,70 @@ package pipeline
 import (
 	"math"
 	"slices"
+
+	"github.com/weirnet/weir/internal/invariants"
 )
 
-// pendingWatches are the watches of a pipeline's Contexts, and what they have in common. Most pipelines have none.
+// pendingWatches are the watches of a pipeline's Contexts, with what they have in common, and what they hold. Most
+// pipelines have none.
 type pendingWatches struct {
 	atMost, atLeast int // the largest and the least of list
 	list            []pendingWatch
 	firing          bool // FirePending walks the list
+	holds           []hold
+}
+
+// hold is what one Context counts as pending by Hold: more than nothing.
+type hold struct {
+	ctx   *Context
+	bytes int
+}
+
+// pending makes the pipeline's watches and holds when they are needed for the first time.
+func (p *Pipeline) pending() *pendingWatches {
+	if p.watch == nil {
+		p.watch = &pendingWatches{}
+		p.watch.compact()
+	}
+	return p.watch
+}
+
+// Hold counts n bytes that the handler keeps on their way out as pending; negative n gives them back, as many as it
+// has. What is left when HandlerRemoved has returned counts no more, and a removed Context adds nothing.
+func (c *Context) Hold(n int) {
+	gone := c.state&stateRemoved != 0
+	if n > 0 && gone {
+		return
+	}
+	w := c.p.pending()
+	i := slices.IndexFunc(w.holds, func(h hold) bool { return h.ctx == c })
+	if i < 0 {
+		i = len(w.holds)
+		w.holds = append(w.holds, hold{ctx: c})
+	}
+	h := &w.holds[i]
+	if invariants.Enabled {
+		invariants.Check(gone || h.bytes+n >= 0, "Hold(%d) with %d bytes held", n, h.bytes)
+	}
+	n = max(n, -h.bytes)
+	h.bytes += n
+	if h.bytes == 0 {
+		w.holds = slices.Delete(w.holds, i, i+1)
+	}
+	c.p.ch.Hold(n)
+}
+
+// dropHold gives back what a Context that has left still counts.
+func (p *Pipeline) dropHold(c *Context) {
+	if p.watch == nil {
+		return
+	}
+	for _, h := range p.watch.holds {
+		if h.ctx == c {
+			c.Hold(-h.bytes)
+			return
+		}
+	}
 }
 
 // pendingWatch is what one Context waits for.
@@ -25,16 +82,10 @@ type pendingWatch struct {
 // error of fn is treated like one of an inbound method. The watch ends with the Context and when the channel closes.
 func (c *Context) WatchPending(atMost, atLeast int, fn func(ctx *Context, pendingBytes int) error) {
 	p := c.p
-	if c.state&stateRemoved != 0 {
+	if c.state&stateRemoved != 0 || fn == nil && p.watch == nil {
 		return
 	}
-	if p.watch == nil {
-		if fn == nil {
-			return
-		}
-		p.watch = &pendingWatches{}
-	}
-	p.watch.set(pendingWatch{ctx: c, atMost: atMost, atLeast: atLeast, fn: fn})
+	p.pending().set(pendingWatch{ctx: c, atMost: atMost, atLeast: atLeast, fn: fn})
 	p.ch.Hold(0) // the end of this turn looks
 }
 

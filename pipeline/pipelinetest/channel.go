@@ -150,6 +150,9 @@ func (c *Channel) attach(ch *channel.Channel) {
 	_, _ = p.Remove("pipelinetest")
 }
 
+// holderName is the name of the handler whose bytes SetPending counts.
+const holderName = "pipelinetest: pending"
+
 // visitor is a handler for nothing.
 type visitor struct{}
 

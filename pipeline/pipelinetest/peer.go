@@ -252,12 +252,19 @@ func (c *Channel) Pending() int { return c.ctx.Pending() }
 func (c *Channel) Writable() bool { return c.ctx.Writable() }
 
 // SetPending makes Pending n as it is now, by bytes that no handler wrote: it plays a stalled peer without data.
-// SetPending(0) takes them away when nothing else is pending.
+// SetPending(0) takes them away when nothing else is pending. They are a handler's at the head, which the first call
+// adds.
 func (c *Channel) SetPending(n int) {
 	c.l.t.Helper()
 	c.l.act(func() {
+		p := c.real.Pipeline()
+		if p.Context(holderName) == nil {
+			if err := p.AddFirst(holderName, visitor{}); err != nil {
+				c.l.t.Fatalf("pipelinetest: SetPending(%d): %v", n, err)
+			}
+		}
 		more := max(n-c.Pending(), -c.extra)
 		c.extra += more
-		c.ctx.Hold(more)
+		p.Context(holderName).Hold(more)
 	})
 }
