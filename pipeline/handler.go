@@ -19,7 +19,7 @@ type ReadHandler interface {
 	ChannelRead(ctx *Context, msg any) error
 }
 
-// ReadCompleteHandler learns that a batch of reads is over.
+// ReadCompleteHandler learns that a batch of reads, or what a resume let go on, is over.
 type ReadCompleteHandler interface {
 	ChannelReadComplete(ctx *Context) error
 }

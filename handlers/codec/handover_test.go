@@ -316,6 +316,27 @@ func TestAPanicBehindAFramerLeavesNothingAndNothingComesAfterIt(t *testing.T) {
 	}
 }
 
+// rescuer keeps a panic of those behind it from the channel.
+type rescuer struct{}
+
+func (rescuer) ChannelRead(ctx *pipeline.Context, msg any) error {
+	defer func() { _ = recover() }()
+	ctx.FireRead(msg)
+	return nil
+}
+
+func TestAFramerIsOverAfterAPanicThatSomebodyRecovers(t *testing.T) {
+	ch, a := start(t, mustLines(t, LinesConfig{}), nil)
+	require.NoError(t, ch.Pipeline().AddFirst("rescuer", rescuer{}))
+	a.then = func(_ *pipeline.Context, text string) {
+		if text == "panic" {
+			panic(errTest)
+		}
+	}
+	ch.WriteInbound("one\npanic\ntwo\n", "three\n")
+	assert.Equal(t, []string{"one", "panic"}, a.got)
+}
+
 func TestAPanicAtAResumeOrAtTheEndOfTheStreamLeavesNothing(t *testing.T) {
 	for _, at := range []string{"two", "tail"} {
 		ch, a := start(t, mustLines(t, LinesConfig{FinalLine: true}), nil)

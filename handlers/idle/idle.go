@@ -99,7 +99,6 @@ var (
 	_ pipeline.ActiveHandler       = (*Handler)(nil)
 	_ pipeline.ReadCompleteHandler = (*Handler)(nil)
 	_ pipeline.ReadClosedHandler   = (*Handler)(nil)
-	_ pipeline.ResumeHandler       = (*Handler)(nil)
 	_ pipeline.FlushHandler        = (*Handler)(nil)
 	_ pipeline.RemovedHandler      = (*Handler)(nil)
 )
@@ -139,7 +138,7 @@ func (h *Handler) ChannelActive(ctx *pipeline.Context) error {
 	return nil
 }
 
-// ChannelReadComplete follows each batch of received bytes.
+// ChannelReadComplete follows each batch of received bytes, and each resume.
 func (h *Handler) ChannelReadComplete(ctx *pipeline.Context) error {
 	h.read = ctx.Now()
 	ctx.FireReadComplete()
@@ -150,12 +149,6 @@ func (h *Handler) ChannelReadComplete(ctx *pipeline.Context) error {
 func (h *Handler) ChannelReadClosed(ctx *pipeline.Context) error {
 	h.readClosed = true
 	ctx.FireReadClosed()
-	return nil
-}
-
-// ChannelResume starts the reader's clock anew.
-func (h *Handler) ChannelResume(ctx *pipeline.Context) error {
-	h.read = ctx.Now()
 	return nil
 }
 

@@ -218,7 +218,10 @@ func TestWritingToAPeerThatTakesNothingIsNoActivity(t *testing.T) {
 	ch, r, _ := open(t, idle.Config{Writer: time.Second})
 	ch.Stall()
 	for range 40 { // a heartbeat more often than the period
-		ch.Do(func() { assert.NoError(t, ch.Context("app").Write("beat")) })
+		ch.Do(func() {
+			assert.NoError(t, ch.Context("app").Write("beat"))
+			assert.NoError(t, ch.Context("app").Flush())
+		})
 		ch.Advance(100 * time.Millisecond)
 	}
 	got := r.take()
