@@ -125,6 +125,33 @@ func TestEveryWayToWriteKeepsTheBordersOfMessages(t *testing.T) {
 	}
 }
 
+// Around the limit a message is whole or not there: what is refused leaves no header and no part behind, and what was
+// taken before is framed as ever. A Context's newest message may exceed the limit, a posted one may not.
+func TestMessagesAroundTheLimitAreWholeOrRefused(t *testing.T) {
+	const limit = 128 << 10
+	for way, write := range borderWays {
+		posts := way == "TryWrite" || way == "Ref.Write"
+		for _, n := range []int{limit - 1, limit, limit + 1, 3 * limit} {
+			t.Run(fmt.Sprintf("%s/%d", way, n), func(t *testing.T) {
+				ch := pipelinetest.NewConfig(t, pipelinetest.Config{MaxPendingBytes: limit},
+					borderPrepender(t), pipelinetest.Named("app", &borderWriter{}))
+				messages := [][]byte{borderMessage(0, n), borderMessage(1, 5)}
+				ch.Do(func() {
+					err := write(ch.Context("app"), messages[0])
+					if posts && n > limit {
+						assert.ErrorIs(t, err, pipeline.ErrFull)
+						messages = messages[1:]
+						return
+					}
+					assert.NoError(t, err)
+				})
+				ch.Do(func() { assert.NoError(t, write(ch.Context("app"), messages[len(messages)-1])) })
+				wantFrames(t, ch.Outbound(), 1, messages)
+			})
+		}
+	}
+}
+
 // borderWriter writes when it is added, or when the channel is active.
 type borderWriter struct{ added, active func(*pipeline.Context) }
 

@@ -63,6 +63,10 @@
 // times that have drained. RateBytesPerSecond bounds what one channel may send in the long run, whoever waits; there is
 // no bound unless one is set.
 //
+// Two peers that both stop reading while what they have to say is pending can wait for each other when both directions
+// are full: where requests and replies are as large as that, one side must read whatever is pending, or bound what it
+// asks for.
+//
 // # Goroutines
 //
 // A Handler, its DropGate, its Probe and its Inputs belong to the loop of their channel, as do the events and the
