@@ -84,8 +84,10 @@ func TestAGateDropsNothingWhereReadingPauses(t *testing.T) {
 			cfg.KeepReading = tc.keepReading
 			h := newHandler(t, cfg)
 			var out []string
+			var app *pipeline.Context
 			ch, ctx := channel(t, h, threeFrames, watermark.NewDropGate(h), onRead(func(ctx *pipeline.Context, msg any) error {
 				out = append(out, msg.(*frame).text)
+				app = ctx
 				ctx.Hold(1024)
 				return nil
 			}))
@@ -96,7 +98,7 @@ func TestAGateDropsNothingWhereReadingPauses(t *testing.T) {
 			snap := h.Stats().Snapshot()
 			assert.EqualValues(t, len(tc.want), snap.Delivered.Frames)
 			assert.EqualValues(t, 3-len(tc.want), snap.Dropped[watermark.ReasonPending].Frames)
-			ch.Do(func() { ch.Context("watermark").Hold(-1024 * len(out)) })
+			ch.Do(func() { app.Hold(-1024 * len(out)) })
 		})
 	}
 }
