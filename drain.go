@@ -78,12 +78,13 @@ func (d *drain) stop() {
 	}
 }
 
-// sweep looks whether the last turn has accepted anything.
+// sweep looks whether the last turn has accepted anything. A turn that is busy with what earlier ones have found says
+// nothing: it has not asked for connections.
 func (w *worker) sweep() {
 	d := &w.drain
 	d.turns++
 	d.quiet++
-	if n := w.accepted.Load(); n != d.seen {
+	if n := w.accepted.Load(); n != d.seen || !w.loop.CaughtUp() {
 		d.seen, d.quiet = n, 0
 	}
 	if d.quiet < quietTurns && d.turns < sweepTurns && w.loop.Now() < d.until {

@@ -227,6 +227,12 @@ func (l *Loop) Dirty(c Completer) {
 	l.turn.dirty = append(l.turn.dirty, c)
 }
 
+// CaughtUp reports whether this turn has dispatched all that the transport had: nothing waits for the next.
+func (l *Loop) CaughtUp() bool {
+	t := &l.turn
+	return t.pos == len(t.batch) && len(t.batch) < cap(t.batch)
+}
+
 // Now is the transport's time: monotonic, read at most once per turn, virtual on a simulation. Zero before there is a
 // transport.
 func (l *Loop) Now() time.Duration {
