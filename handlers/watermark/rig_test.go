@@ -152,9 +152,11 @@ func tcpInfo(t testing.TB, c *net.TCPConn) (info *unix.TCPInfo) {
 	return info
 }
 
-// blocked waits until the peer of c takes nothing any more and c has something to send.
-func blocked(t testing.TB, c *net.TCPConn) {
+// blocked waits until the peer of c takes nothing any more, because its level is HIGH, and c has something to send. The
+// level comes first: a window also closes on a loop that is late.
+func blocked(t testing.TB, c *net.TCPConn, level func() watermark.Level) {
 	t.Helper()
+	eventually(t, func() bool { return level() == watermark.High }, "the level is HIGH")
 	eventually(t, func() bool {
 		info := tcpInfo(t, c)
 		return info.Snd_wnd == 0 && info.Notsent_bytes > 0

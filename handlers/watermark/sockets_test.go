@@ -96,8 +96,7 @@ func TestAPeerThatDoesNotReadIsHeldUpAndLosesNothing(t *testing.T) {
 					_, err := c.Write(stream(requestsSeed, tc.requests*tc.request))
 					sent <- err
 				}()
-				blocked(t, c)
-				assert.Equal(t, watermark.High, s.h.Level())
+				blocked(t, c, s.h.Level)
 				info := tcpInfo(t, c)
 				held := r.held()
 				assert.LessOrEqual(t, held, cfg.HardLimitBytes+tc.reply+cfg.BudgetBytes+64<<10, "memory that is held")
