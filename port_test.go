@@ -5,6 +5,7 @@ package weir_test
 import (
 	"errors"
 	"net"
+	"strconv"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -32,6 +33,7 @@ func TestAServerHasItsPortToItself(t *testing.T) {
 			{name: "several, shared", loops: 2, others: 3, share: true, shares: true, fits: true},
 		} {
 			t.Run(tc.name, func(t *testing.T) {
+				t.Parallel()
 				addr := startTCP(t, &weir.Server{Transport: kind, Loops: tc.loops, SharePort: tc.share, Init: initEcho})
 				other := &weir.Server{
 					Transport: kind, Loops: tc.others, SharePort: tc.shares, Init: initEcho, Logger: quiet(),
@@ -55,30 +57,33 @@ func TestAServerHasItsPortToItself(t *testing.T) {
 func TestOfServersThatBeginAtOnceOneGetsThePort(t *testing.T) {
 	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
 		const servers = 4
-		for range 10 {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			require.NoError(t, err)
-			addr := l.Addr().String()
-			require.NoError(t, l.Close())
-			var srvs [servers]*weir.Server
-			for i := range srvs {
-				srvs[i] = &weir.Server{Transport: kind, Loops: 2, Init: initEcho, Logger: quiet()}
-				require.NoError(t, ready(&weir.Dialer{Server: srvs[i]}))
-			}
-			var listening atomic.Int32
-			require.NoError(t, all(servers, func(i int) error {
-				_, err := srvs[i].Listen("tcp", addr)
-				if err == nil {
-					listening.Add(1)
-				} else if !errors.Is(err, syscall.EADDRINUSE) {
-					return err
+		for i := range 10 {
+			t.Run(strconv.Itoa(i), func(t *testing.T) {
+				t.Parallel()
+				l, err := net.Listen("tcp", "127.0.3.1:0") // an address of which nobody else takes a free port
+				require.NoError(t, err)
+				addr := l.Addr().String()
+				require.NoError(t, l.Close())
+				var srvs [servers]*weir.Server
+				for i := range srvs {
+					srvs[i] = &weir.Server{Transport: kind, Loops: 2, Init: initEcho, Logger: quiet()}
+					require.NoError(t, ready(&weir.Dialer{Server: srvs[i]}))
 				}
-				return nil
-			}))
-			for _, srv := range srvs {
-				require.NoError(t, srv.Close())
-			}
-			require.EqualValues(t, 1, listening.Load())
+				var listening atomic.Int32
+				require.NoError(t, all(servers, func(i int) error {
+					_, err := srvs[i].Listen("tcp", addr)
+					if err == nil {
+						listening.Add(1)
+					} else if !errors.Is(err, syscall.EADDRINUSE) {
+						return err
+					}
+					return nil
+				}))
+				for _, srv := range srvs {
+					require.NoError(t, srv.Close())
+				}
+				require.EqualValues(t, 1, listening.Load())
+			})
 		}
 	})
 }

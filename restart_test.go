@@ -65,6 +65,7 @@ func TestARestartRightAfterAKillBinds(t *testing.T) {
 
 // TestListenOnAPortInUseFailsInTheEnd and says once why it waits.
 func TestListenOnAPortInUseFailsInTheEnd(t *testing.T) {
+	t.Parallel()
 	owner, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer owner.Close()

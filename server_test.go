@@ -375,6 +375,7 @@ func TestBadConfigurationIsToldBeforeAnythingStarts(t *testing.T) {
 }
 
 func TestABadAddressFailsWithItsValues(t *testing.T) {
+	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer taken.Close()

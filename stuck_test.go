@@ -72,6 +72,7 @@ func startStuck(t *testing.T, srv *weir.Server) (h holdUp, clients []net.Conn, i
 
 func TestAServerEndsAtItsBoundAndNamesTheStuckHandler(t *testing.T) {
 	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
+		t.Parallel()
 		for name, end := range map[string]func(srv *weir.Server) error{
 			"Close": (*weir.Server).Close,
 			"Shutdown": func(srv *weir.Server) error {
@@ -151,6 +152,7 @@ func TestWhoeverHoldsALoopUpIsNamed(t *testing.T) {
 
 func TestADialerEndsAtItsBoundAndNamesTheStuckHandler(t *testing.T) {
 	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
+		t.Parallel()
 		h := newHoldUp(t)
 		d := &weir.Dialer{Transport: kind, Logger: quiet()}
 		require.NoError(t, ready(d))

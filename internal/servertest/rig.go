@@ -1,6 +1,7 @@
 package servertest
 
 import (
+	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -25,6 +26,10 @@ import (
 func Main(m *testing.M) int {
 	WarmUp()
 	left := count()
+	// Tests that are parallel wait most of their time, for a bound of a second for one. That takes no processors.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
 	code := m.Run()
 	if code == 0 && !left.gone(runtime.GC) { // which closes what only finalizers know
 		fmt.Fprintln(os.Stderr, left)
