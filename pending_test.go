@@ -75,7 +75,7 @@ func TestAboveMaxPendingBytesNobodyReadsUntilHalfIsLeft(t *testing.T) {
 				require.NoError(t, srv.Close())
 				continue
 			}
-			assert.Equal(t, len(neighbours), stats().PendingPaused)
+			eventually(t, func() bool { return stats().PendingPaused == len(neighbours) }, "all wait")
 			for _, c := range neighbours {
 				_, err := io.WriteString(c, "wait for it")
 				require.NoError(t, err)

@@ -69,7 +69,7 @@ func TestChurnLeavesAnIdleServerIdle(t *testing.T) {
 			return nil
 		}))
 		r.eventually(func() bool { return r.stats().Open == 0 }, "all are closed")
-		r.asleep(time.Second)
+		r.asleep(200 * time.Millisecond)
 		require.NoError(t, ping(r.dial(), "still there"))
 	})
 }
@@ -233,42 +233,46 @@ func quietStates() []quietState {
 
 func TestNothingWakesALoopWhoseConnectionsWait(t *testing.T) {
 	covers(t, "cloudwego/netpoll#422", "cloudwego/netpoll#201", "Allenxuxu/gev#101", "panjf2000/gnet#341")
-	for _, network := range []string{"tcp", "unix"} {
-		for _, state := range quietStates() {
-			if state.network != "" && state.network != network {
-				continue
+	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
+		for _, network := range []string{"tcp", "unix"} {
+			for _, state := range quietStates() {
+				if state.network == "" || state.network == network {
+					t.Run(network+"/"+state.name, func(t *testing.T) {
+						t.Parallel()
+						nothingWakes(t, kind, network, state)
+					})
+				}
 			}
-			t.Run(network+"/"+state.name, func(t *testing.T) {
-				onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
-					const conns = 5
-					var got [conns]atomic.Int64
-					var next atomic.Int64
-					srv := &weir.Server{Transport: kind, Loops: 1, Channel: channel.Config{
-						CloseTimeout: time.Minute, PausedCloseTimeout: time.Minute, MaxPendingBytes: 64 << 20,
-					}}
-					r := newRigOn(t, network, srv, only(func() any { return state.handler(&got[next.Add(1)-1]) }))
-					clients := make([]net.Conn, conns)
-					for i := range clients {
-						clients[i] = r.dial()
-						ref := r.kept(i + 1)[i]
-						state.enter(t, r, clients[i], ref)
-					}
-					r.asleep(200 * time.Millisecond)
-					for i, ref := range r.kept(conns) {
-						state.wake(t, r, clients[i], ref)
-					}
-					for i := range got {
-						r.eventually(func() bool { return got[i].Load() >= int64(state.want) }, "%d bytes, not %d", state.want,
-							got[i].Load())
-					}
-					r.closeClients()
-					r.eventually(func() bool { return r.Closed.Load() == conns }, "all are closed")
-					for i := range got {
-						assert.EqualValues(t, state.want, got[i].Load(), "each byte once")
-					}
-				})
-			})
 		}
+	})
+}
+
+func nothingWakes(t *testing.T, kind weir.Kind, network string, state quietState) {
+	const conns = 5
+	var got [conns]atomic.Int64
+	var next atomic.Int64
+	srv := &weir.Server{Transport: kind, Loops: 1, Channel: channel.Config{
+		CloseTimeout: time.Minute, PausedCloseTimeout: time.Minute, MaxPendingBytes: 64 << 20,
+	}}
+	r := newRigOn(t, network, srv, only(func() any { return state.handler(&got[next.Add(1)-1]) }))
+	clients := make([]net.Conn, conns)
+	for i := range clients {
+		clients[i] = r.dial()
+		ref := r.kept(i + 1)[i]
+		state.enter(t, r, clients[i], ref)
+	}
+	r.asleep(200 * time.Millisecond)
+	for i, ref := range r.kept(conns) {
+		state.wake(t, r, clients[i], ref)
+	}
+	for i := range got {
+		r.eventually(func() bool { return got[i].Load() >= int64(state.want) }, "%d bytes, not %d", state.want,
+			got[i].Load())
+	}
+	r.closeClients()
+	r.eventually(func() bool { return r.Closed.Load() == conns }, "all are closed")
+	for i := range got {
+		assert.EqualValues(t, state.want, got[i].Load(), "each byte once")
 	}
 }
 

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/weirnet/weir/internal/servertest"
 )
 
 // childVariable names what this binary does as the child process of a test.
@@ -24,6 +26,7 @@ func TestMain(m *testing.M) {
 	if role := os.Getenv(childVariable); role != "" {
 		os.Exit(child(role))
 	}
+	servertest.ManyAtOnce()
 	code := m.Run()
 	if code == 0 && everythingRan() {
 		if missing := ran.missing(); len(missing) > 0 {

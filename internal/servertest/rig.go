@@ -26,10 +26,7 @@ import (
 func Main(m *testing.M) int {
 	WarmUp()
 	left := count()
-	// Tests that are parallel wait most of their time, for a bound of a second for one. That takes no processors.
-	if err := flag.Set("test.parallel", "8"); err != nil {
-		panic(err)
-	}
+	ManyAtOnce()
 	code := m.Run()
 	if code == 0 && !left.gone(runtime.GC) { // which closes what only finalizers know
 		fmt.Fprintln(os.Stderr, left)
@@ -37,6 +34,14 @@ func Main(m *testing.M) int {
 		code = 1
 	}
 	return code
+}
+
+// ManyAtOnce lets eight parallel tests run at once, also with few processors: they wait most of their time. It belongs
+// into a TestMain; the flag -parallel goes before it.
+func ManyAtOnce() {
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
 }
 
 // WarmUp makes Go's runtime open what it keeps for good.

@@ -3,6 +3,7 @@
 package sys
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -186,14 +187,15 @@ func TestAdoptedDescriptorsAreCloseOnExecAndNonBlocking(t *testing.T) {
 
 func TestTheBacklogIsTheKernels(t *testing.T) {
 	// A backlog of zero means 4096, a small one is kept: that many connections and one more wait (listen(2)).
-	l, err := Listen(&ListenOptions{Network: "unix", Address: "@weir-sys-backlog", Backlog: 2})
+	address := fmt.Sprintf("@weir-sys-backlog-%d", os.Getpid())
+	l, err := Listen(&ListenOptions{Network: "unix", Address: address, Backlog: 2})
 	require.NoError(t, err)
 	defer l.Close()
 	var to Sockaddr
 	var errno unix.Errno
 	connected := 0
 	for ; errno == 0 && connected < 10; connected++ {
-		fd, err := OpenDialSocket(&DialOptions{Network: "unix", Address: "@weir-sys-backlog"}, &to)
+		fd, err := OpenDialSocket(&DialOptions{Network: "unix", Address: address}, &to)
 		require.NoError(t, err)
 		defer Close(fd)
 		errno = Connect(fd, &to)

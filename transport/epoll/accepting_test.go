@@ -252,13 +252,24 @@ func TestALoopThatStopsAcceptingTellsTheOthers(t *testing.T) {
 }
 
 func TestAConnectionDoesNotWakeAllLoopsThatShareAListener(t *testing.T) {
+	const loops = 4
+	woken := loops
+	for tries := 0; woken == loops && tries < 10; tries++ { // on a busy machine some have not quite fallen asleep
+		woken = wokenByAConnection(t, loops)
+	}
+	require.Less(t, woken, loops)
+}
+
+// wokenByAConnection returns how many of so many loops that share a listener look at it when a connection comes.
+func wokenByAConnection(t *testing.T, loops int) (woken int) {
+	t.Helper()
 	original, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer original.Close()
 	var all sync.WaitGroup
 	var transports []*Transport
 	accepted := make(chan struct{}, 1)
-	for range 4 {
+	for range loops {
 		f := open(t, Config{})
 		l, _ := f.listen(transport.ListenConfig{Listener: original.(syscall.Conn)})
 		f.submit(transport.Op{Kind: transport.Accept, Handle: l})
@@ -285,13 +296,12 @@ func TestAConnectionDoesNotWakeAllLoopsThatShareAListener(t *testing.T) {
 		require.NoError(t, tr.Wake())
 	}
 	all.Wait()
-	woken := 0
 	for _, tr := range transports {
 		if tr.Counters().Accepts > 0 {
 			woken++
 		}
 	}
-	require.Less(t, woken, len(transports)) // one, and those that had not quite fallen asleep
+	return woken
 }
 
 // noDescriptors runs fn while no descriptor can be opened.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -80,6 +81,7 @@ func TestALoopThatSubmitsInEveryTurnStillHearsOfItsSockets(t *testing.T) {
 			recv := f.recv(handles[0], 4)
 			_, err := peers[0].Write([]byte("ping"))
 			require.NoError(t, err)
+			f.readable(handles[0], 4)
 			go func() { _, _ = io.Copy(io.Discard, peers[1]) }()
 			f.dst = make([]transport.Completion, 0, c.batch)
 			waits := f.tr.Counters().EpollWaits
@@ -102,17 +104,31 @@ func TestALoopThatSubmitsInEveryTurnStillHearsOfItsSockets(t *testing.T) {
 	}
 }
 
-// wakeUps returns how often epoll_wait returned with events during 200 ms of waiting.
+// wakeUps returns how often epoll_wait returned with events during 40 ms of waiting.
 func (f *fixture) wakeUps() uint64 {
 	f.Helper()
 	before := f.tr.Counters()
 	for range 4 {
-		f.wait(50 * time.Millisecond)
+		f.wait(10 * time.Millisecond)
 	}
 	after := f.tr.Counters()
 	// Besides the 4 that time out only such that were interrupted by a signal.
 	require.LessOrEqual(f, after.EpollWaits-before.EpollWaits, 4+after.Events-before.Events+20)
 	return after.Events - before.Events
+}
+
+// arrived waits until the kernel has what the peer did, which may be a while after the peer's call.
+func (f *fixture) arrived(h transport.Handle, data, end bool) {
+	f.Helper()
+	for events, wanted := range map[int16]bool{unix.POLLIN: data, unix.POLLRDHUP: end} {
+		if wanted {
+			poll := []unix.PollFd{{Fd: f.tr.sockets.lookup(h).fd, Events: events}}
+			require.Eventually(f, func() bool {
+				n, err := unix.Poll(poll, 0)
+				return err == nil && n == 1
+			}, patience, time.Millisecond)
+		}
+	}
 }
 
 func TestNothingWakesAnIdleLoop(t *testing.T) {
@@ -156,6 +172,7 @@ func TestNothingWakesAnIdleLoop(t *testing.T) {
 				require.NoError(t, err)
 			}
 			require.NoError(t, c.end(peer))
+			f.arrived(h, c.data, strings.Contains(c.name, "peer"))
 			f.quiet() // a hang-up may wake once
 			require.Zero(t, f.wakeUps())
 			if c.full && c.name == "full send buffer and peer reset" {
@@ -209,11 +226,7 @@ func TestAWatchArmedBeforeALeftoverEndSeesIt(t *testing.T) {
 	require.NoError(t, err)
 	f.readable(handles[0], 1)
 	require.NoError(t, peers[1].(*net.TCPConn).CloseWrite())
-	poll := []unix.PollFd{{Fd: f.tr.sockets.lookup(handles[1]).fd, Events: unix.POLLIN}}
-	require.Eventually(t, func() bool {
-		n, err := unix.Poll(poll, 0)
-		return err == nil && n == 1
-	}, patience, time.Millisecond)
+	f.arrived(handles[1], false, true)
 	f.wait(-1)
 	require.True(t, first.n == 1 && !second.done)
 	watch := f.submit(transport.Op{Kind: transport.WatchClose, Handle: handles[1]})
