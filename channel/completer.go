@@ -47,6 +47,7 @@ func (m completer) EndTurn() {
 	}
 	c.progressClose()    // behind whatever may close or queue; it sends, too
 	c.out.detachUnsent() // behind the last send: what is left now outlives the blocks of this turn
+	c.hurrySend()        // behind whatever may wait for it
 	c.publish()          // other goroutines see what is left
 	c.returnQueue()      // last: nobody needs it any more if it is empty
 }

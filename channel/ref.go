@@ -276,6 +276,16 @@ func (q *poster) finish() bool {
 	return q.settle() == 0
 }
 
+// waited reports whether a Write waits for room.
+func (q *poster) waited() bool {
+	if !q.waiting.Load() {
+		return false
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.room != nil
+}
+
 // publish tells the Refs what is pending now and lets waiting writers try again.
 func (c *Channel) publish() {
 	q := c.post

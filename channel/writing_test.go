@@ -3,6 +3,7 @@ package channel_test
 import (
 	"math"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -18,6 +19,13 @@ type recorder struct {
 	transport.Transport
 	pieces []int // of each send
 	bytes  []int
+
+	timeout time.Duration // of the latest Wait
+}
+
+func (r *recorder) Wait(dst []transport.Completion, timeout time.Duration) ([]transport.Completion, error) {
+	r.timeout = timeout
+	return r.Transport.Wait(dst, timeout)
 }
 
 func (r *recorder) Submit(op transport.Op) {
@@ -186,4 +194,53 @@ func TestHandlerThatKeepsWritesIsFlushedAtTheEndOfTheTurn(t *testing.T) {
 	client := &probe{onActive: func(ctx *pipeline.Context) error { return ctx.Write("kept") }}
 	p.dial(&batcher{}, client)
 	p.until("it arrived", func() bool { return server.got.String() == "kept" })
+}
+
+// TestASendIsHurriedWhenSomebodyWaitsForIt: its outcome need not end a Wait that blocks.
+func TestASendIsHurriedWhenSomebodyWaitsForIt(t *testing.T) {
+	const block = 4 << 10 // what a small write charges
+	for name, tc := range map[string]struct {
+		low   int
+		do    func(*pipeline.Context) error
+		waits bool
+	}{
+		"nobody":             {4 * block, func(*pipeline.Context) error { return nil }, false},
+		"below the low mark": {block + 1, func(*pipeline.Context) error { return nil }, false},
+		"at the low mark":    {block, func(*pipeline.Context) error { return nil }, true},
+		"above it":           {block - 1, func(*pipeline.Context) error { return nil }, true},
+		"Flushed":            {4 * block, func(ctx *pipeline.Context) error { ctx.Flushed(func(error) {}); return nil }, true},
+		"what is behind it": {4 * block, func(ctx *pipeline.Context) error {
+			ctx.Flush()
+			return ctx.Write("more")
+		}, true},
+		"CloseWrite": {4 * block, (*pipeline.Context).CloseWrite, true},
+		"Close":      {4 * block, (*pipeline.Context).Close, true},
+		"a watch below": {4 * block, func(ctx *pipeline.Context) error {
+			ctx.WatchPending(9, math.MaxInt, func(*pipeline.Context, int) error { return nil })
+			return nil
+		}, true},
+		"a watch above": {4 * block, func(ctx *pipeline.Context) error {
+			ctx.WatchPending(-1, block, func(*pipeline.Context, int) error { return nil })
+			return nil
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPair(t, sim.Config{})
+			p.clientConfig.WriteLowBytes, p.clientConfig.WriteHighBytes = tc.low, 8*block
+			client := &probe{}
+			p.listen(func() []any { return []any{&probe{}} })
+			p.dial(client)
+			p.until("it is active", func() bool { return client.active == 1 })
+			p.run(time.Second)
+			require.NoError(t, client.ctx.Ref().Execute(func(ctx *pipeline.Context) {
+				assert.NoError(t, ctx.Write("a message"))
+				assert.NoError(t, tc.do(ctx))
+			}))
+			for range 2 { // the second sends what the first submits
+				_, err := p.client.RunOnce(time.Hour)
+				require.NoError(t, err)
+			}
+			require.Equal(t, tc.waits, p.sends.timeout == 0)
+		})
+	}
 }

@@ -217,6 +217,15 @@ func (l *Loop) SendNow(h transport.Handle, bufs []*buffer.Buf) (int, error) {
 	return l.tr.SendNow(h, bufs)
 }
 
+// StayAwake makes the next Wait only look: somebody waits for the outcome of a Send with NoWait, which need not end a
+// Wait that blocks.
+func (l *Loop) StayAwake() {
+	if invariants.Enabled {
+		l.checkThread("StayAwake")
+	}
+	l.turn.awake = true
+}
+
 // Dirty makes the loop call c.EndTurn once at the end of this turn. The caller remembers that it asked: each call is
 // one EndTurn. What EndTurn makes dirty again gets its EndTurn in the same turn too, for a bounded number of rounds,
 // then in the next turn.

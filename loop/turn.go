@@ -35,6 +35,7 @@ type turn struct {
 	stage stage
 	done  int  // things done
 	early bool // the latest wait ended before the timer's deadline for no reason
+	awake bool // the next wait only looks, see StayAwake
 
 	batch []transport.Completion // dispatched up to pos
 	pos   int
@@ -89,6 +90,7 @@ func (l *Loop) wait(limit time.Duration) error {
 	t.batch, t.pos = t.batch[:left], 0
 	batch, err := l.tr.Wait(t.batch, timeout)
 	l.stats.Turns++
+	t.awake = false
 	before := l.state.Swap(stamps + l.stats.Turns)
 	if err != nil {
 		l.usable = false
@@ -103,7 +105,7 @@ func (l *Loop) wait(limit time.Duration) error {
 // 0.
 func (l *Loop) timeout(limit time.Duration) (timeout, deadline time.Duration) {
 	t := &l.turn
-	if limit == 0 || l.unfinished() || l.queued() {
+	if limit == 0 || t.awake || l.unfinished() || l.queued() {
 		return 0, 0
 	}
 	deadline, ok := l.timers.next()

@@ -93,7 +93,8 @@ const (
 	// not consume, append to or release them before. At most one Send or SendFile per Handle. With Op.NoWait it takes
 	// what the kernel takes at once: its only completion, which the next Wait hands out, has the count, and
 	// ErrWouldBlock when that is less than all. The caller then moves what is left out of lent blocks and submits it
-	// again without NoWait.
+	// again without NoWait. That all was taken need not end that Wait before something else does, for up to 5 ms: a
+	// transport may learn of it only then. Who waits for the outcome gives that Wait a timeout of zero.
 	Send
 	// SendFile sends Op.File; completions as for Send. A file that ends early fails with io.ErrUnexpectedEOF.
 	SendFile

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"syscall"
+	"time"
 
 	"github.com/weirnet/weir/buffer"
 	"github.com/weirnet/weir/transport"
@@ -71,13 +72,23 @@ func (e *endpoint) push() {
 	}
 }
 
-// sendNow sends what there is room for; the next Wait hands out the completion.
+// tellAfter is how long a send that was taken whole may be unsettled while nothing else happens.
+const tellAfter = 5 * time.Millisecond
+
+// sendNow sends what there is room for; the next Wait hands out the completion. Like that of a ring, it ends no Wait
+// that sleeps, unless the send fell short.
 func (e *endpoint) sendNow(o *operation) {
 	err := e.sendAtOnce(o)
 	e.send = nil
 	o.forget()
 	e.trace("send without waiting: %d bytes, %v", o.unreported, err)
 	e.t.settled = append(e.t.settled, queued{c: transport.Completion{Token: o.op.Token, N: o.unreported, Err: err}})
+	if len(e.t.settled) == 1 {
+		e.t.tellBy = e.w.now + tellAfter
+	}
+	if err != nil || e.w.cfg.SendNow {
+		e.t.tellBy = e.w.now
+	}
 	e.w.version.Add(1)
 }
 

@@ -22,8 +22,9 @@ type Transport struct {
 	free     []int
 	connects map[transport.Token]*operation // in progress
 
-	settled []queued // completions that the very next Wait hands out
-	queue   []queued // those that are ready, from head on
+	settled []queued      // completions of sends with NoWait
+	tellBy  time.Duration // when they end a Wait that waits for something else
+	queue   []queued      // those that are ready, from head on
 	head    int
 	late    []*queued // those held back
 
@@ -115,7 +116,9 @@ func (t *Transport) Wait(dst []transport.Completion, timeout time.Duration) ([]t
 			t.sleep(timeout)
 		}
 	}
-	dst = t.handOut(dst)
+	if !t.idle || timeout == 0 || t.ready() {
+		dst = t.handOut(dst) // otherwise it goes on sleeping
+	}
 	t.now = w.now
 	if !t.idle {
 		t.deadline = never // it has something to do now, and then says anew how long it sleeps
@@ -136,6 +139,9 @@ func (t *Transport) sleep(timeout time.Duration) {
 		if t.deadline <= w.now {
 			return
 		}
+	}
+	if len(t.settled) > 0 {
+		t.deadline = min(t.deadline, t.tellBy)
 	}
 	for {
 		t.idle = true
@@ -198,8 +204,10 @@ func (w *World) someBusy(t *Transport) bool {
 	return false
 }
 
-// ready reports whether there is something to hand out.
-func (t *Transport) ready() bool { return len(t.settled) > 0 || t.head < len(t.queue) }
+// ready reports whether there is something to hand out that ends a Wait.
+func (t *Transport) ready() bool {
+	return t.head < len(t.queue) || len(t.settled) > 0 && t.w.now >= t.tellBy
+}
 
 // handOut moves completions into dst.
 func (t *Transport) handOut(dst []transport.Completion) []transport.Completion {

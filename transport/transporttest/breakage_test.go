@@ -532,6 +532,9 @@ func sendBreakages() []breakage {
 			op.NoWait = false
 			b.Transport.Submit(op)
 		}}, []string{"a Send with NoWait that does not fit says how much went out"}},
+		{"NoWait is told only with something else", broken{change: func(b *broken, c *transport.Completion) bool {
+			return b.kind(c) != transport.Send || c.N != 10
+		}}, []string{"a Send with NoWait ends a Wait that blocks, taken whole or not"}},
 		{"SendNow does nothing", broken{direct: func(_ *broken, _ transport.Handle, _ []*buffer.Buf) (int, error) {
 			return 0, transport.ErrNotNow
 		}}, []string{"SendNow sends what there is room for, without a completion"}},

@@ -31,6 +31,7 @@ func sendClaims() []claim {
 		{name: "a Send to a peer that never reads can be closed", run: sendClosed},
 		{name: "a Send and a Recv of one socket do not disturb each other", run: sendWhileReceiving},
 		{name: "a Send with NoWait completes in the next Wait, with all its bytes or ErrWouldBlock", run: sendNowFits},
+		{name: "a Send with NoWait ends a Wait that blocks, taken whole or not", run: sendNowEndsWait},
 		{name: "Acked changes when the peer has taken what was sent, and a stale Handle has none", run: sendAcked},
 		{name: "Acked tells that a peer which does not read has not taken everything", run: sendNotAcked},
 		{name: "a Send with NoWait that does not fit says how much went out", run: sendNowTooMuch},
@@ -309,4 +310,28 @@ func sendNowTooMuch(r *rig) {
 	r.done(rest, recv)
 	r.must("Send of the rest", rest.err)
 	r.same("bytes", recv.data, want)
+}
+
+func sendNowEndsWait(r *rig) {
+	l := r.tightLink()
+	ends := func(what string, p []byte) *call {
+		send := l.a.sendNow(p)
+		for i := 0; !send.done; i++ {
+			if i == 10 {
+				r.Fatalf("a Send %s ends no Wait: %v", what, send)
+			}
+			l.a.e.wait(patience / 10)
+		}
+		return send
+	}
+	fits := ends("that fits", payload(1, 10))
+	if fits.n == 10 {
+		r.must("Send", fits.err)
+	}
+	r.wantErr("Send", ends("that does not fit", payload(2, 8<<20)).err, transport.ErrWouldBlock)
+	r.done(l.b.reset())
+	r.quiet()
+	if send := ends("on a broken connection", payload(3, 10)); send.err == nil {
+		r.Fatalf("a Send on a connection that was reset succeeded: %v", send)
+	}
 }

@@ -68,6 +68,9 @@ func (b *blocks) fill() {
 	b.ring.Publish()
 }
 
+// short reports whether so many blocks are lent that fill cannot fill the window.
+func (b *blocks) short() bool { return b.limit-b.lent < b.window }
+
 // shrink halves the window when the kernel has not used half of it for a while.
 func (b *blocks) shrink() {
 	if b.low > b.window/2 && b.window > firstWindow {

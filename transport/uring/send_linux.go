@@ -66,7 +66,12 @@ func (t *Transport) issueSend(s *slot) bool {
 	o.stage = armed
 	o.skipped = !o.plain && t.features&SkippedSends != 0
 	if o.skipped {
-		t.unsettled = append(t.unsettled, sent{slot: s.index, gen: s.gen, position: t.ring.Prepared()})
+		t.unsettled = append(t.unsettled, sent{
+			slot: s.index, gen: s.gen, position: t.ring.Prepared(), awaited: !o.noWait,
+		})
+		if !o.noWait {
+			t.awaited++
+		}
 	} else {
 		t.counters.OrdinarySends++
 	}

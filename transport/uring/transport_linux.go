@@ -55,6 +55,7 @@ type Transport struct {
 	hungry      inbox.Queue[work]                 // receives that wait for blocks
 	sated       inbox.Queue[work]                 // and those that had some lately
 	unsettled   []sent                            // skipped sends that are in the queue
+	awaited     int                               // of them, those without NoWait
 	events      inbox.Queue[event]                // completions of the ring that were not handed out
 	done        inbox.Queue[transport.Completion] // completions that did not fit the batch they belong to
 	out         []transport.Completion            // the batch that Wait is filling; nil outside of Wait
@@ -87,6 +88,7 @@ type work struct {
 type sent struct {
 	slot, gen uint32
 	position  uint32 // behind its entry
+	awaited   bool   // without NoWait: its completion must not wait for something else
 }
 
 // event is a completion of the ring.
@@ -403,7 +405,7 @@ func (t *Transport) forgetSkipped() {
 			t.outstanding--
 		}
 	}
-	t.unsettled = nil
+	t.unsettled, t.awaited = nil, 0
 }
 
 // free gives back what set acquired, as far as it came.

@@ -16,13 +16,18 @@ const (
 	flushRounds = 64                   // times to fetch completions that the queue did not hold
 	stallTurn   = 1 * time.Millisecond // before asking a kernel again that took nothing
 	stallTurns  = 20                   // for a send that should not wait
+
+	// settleWait bounds how long sends that nobody waits for are unsettled, and their memory in use, while nothing else
+	// happens.
+	settleWait = 5 * time.Millisecond
 )
 
 // Wait implements transport.Transport.
 //
 //	show free blocks → make entries → one system call → take completions → settle sends → hand out
 //
-// It blocks only when it has nothing to hand out and made no send whose end it would learn without a completion.
+// It blocks only when it has nothing to hand out. Sends that go in with the system call that blocks are settled when it
+// returns, see mayBlock.
 func (t *Transport) Wait(dst []transport.Completion, timeout time.Duration) ([]transport.Completion, error) {
 	switch {
 	case t.closed:
@@ -67,7 +72,7 @@ func (t *Transport) work(base int, timeout time.Duration) error {
 		t.release()
 		more := t.issue()
 		pending := t.ring.Pending()
-		may := !more && timeout != 0 && len(t.out) == base && len(t.unsettled) == 0 && !t.waiting()
+		may := !more && timeout != 0 && len(t.out) == base && !t.waiting() && t.mayBlock()
 		slept, err := t.enter(may, timeout)
 		if slept || t.wake.Woken() {
 			woken = t.wake.Rouse() || woken
@@ -101,6 +106,13 @@ func (t *Transport) work(base int, timeout time.Duration) error {
 	}
 }
 
+// mayBlock reports whether a system call may wait although the sends it submits complete only by what follows it. Those
+// with NoWait may: who waits for one lets Wait only look. And one that falls short has a completion, which ends the
+// wait. Not while the kernel needs the blocks that are being sent.
+func (t *Transport) mayBlock() bool {
+	return len(t.unsettled) == 0 || t.awaited == 0 && !t.blocks.short() && t.hungry.Len()+t.sated.Len() == 0
+}
+
 // enter submits, and waits if it may sleep. It reports whether it has waited.
 func (t *Transport) enter(may bool, timeout time.Duration) (slept bool, err error) {
 	switch {
@@ -127,6 +139,9 @@ func (t *Transport) enter(may bool, timeout time.Duration) (slept bool, err erro
 
 // sleep waits for a completion: raw at first, if so configured.
 func (t *Transport) sleep(timeout time.Duration) error {
+	if len(t.unsettled) > 0 && (timeout < 0 || timeout > settleWait) {
+		return t.ring.Wait(settleWait, t.raw)
+	}
 	if !t.raw {
 		return t.ring.Wait(timeout, false)
 	}
@@ -185,6 +200,9 @@ func (t *Transport) settle() error {
 		u := &t.unsettled[n]
 		if int32(consumed-u.position) < 0 {
 			break
+		}
+		if u.awaited {
+			t.awaited--
 		}
 		if s := t.slots.at(u.slot); s.gen == u.gen && s.send.stage == armed && s.send.skipped {
 			t.counters.SkippedSends++
