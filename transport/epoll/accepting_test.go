@@ -5,10 +5,8 @@ package epoll
 import (
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -35,119 +33,6 @@ func TestAcceptTakesABoundedNumberPerWait(t *testing.T) {
 			require.Len(t, f.wait(-1), min(n, 4))
 			f.until("all", func() bool { return len(accept.conns) == n })
 			require.Equal(t, n+1, f.tr.Stats().Open)
-		})
-	}
-}
-
-func TestAcceptEndsWithEMFILEAndGoesOnLater(t *testing.T) {
-	f := open(t, Config{})
-	l, addr := f.listen(transport.ListenConfig{})
-	peers := make([]net.Conn, 3)
-	for i := range peers {
-		var err error
-		peers[i], err = net.Dial("tcp", addr.String())
-		require.NoError(t, err)
-		defer peers[i].Close()
-	}
-	// One more descriptor than is open now: the lowest free one is the highest allowed.
-	probe, err := syscall.Dup(0)
-	require.NoError(t, err)
-	require.NoError(t, syscall.Close(probe))
-	var limit syscall.Rlimit
-	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
-	tight := limit
-	tight.Cur = uint64(probe) + 1
-	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &tight))
-	defer func() { require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)) }()
-
-	accept := f.submit(transport.Op{Kind: transport.Accept, Handle: l})
-	f.done(accept)
-	require.ErrorIs(t, accept.err, syscall.EMFILE)
-	require.Len(t, accept.conns, 1)
-	require.Zero(t, f.wakeUps(), "a listener that nobody accepts from does not spin")
-	// A Connect at the limit says so, too.
-	dial := f.submit(transport.Op{Kind: transport.Connect, Dial: &transport.DialConfig{
-		Network: "tcp",
-		Address: addr.String(),
-	}})
-	f.done(dial)
-	require.ErrorIs(t, dial.err, syscall.EMFILE)
-
-	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit))
-	again := f.submit(transport.Op{Kind: transport.Accept, Handle: l})
-	f.until("the others", func() bool { return len(again.conns) == 2 })
-}
-
-func TestAListenerThatNobodyAcceptsFromDoesNotWake(t *testing.T) {
-	f := open(t, Config{})
-	l, addr := f.listen(transport.ListenConfig{})
-	accept := f.submit(transport.Op{Kind: transport.Accept, Handle: l})
-	f.wait(0)
-	f.done(f.cancel(accept), accept)
-	peer, err := net.Dial("tcp", addr.String())
-	require.NoError(t, err)
-	defer peer.Close()
-	require.Zero(t, f.wakeUps())
-	again := f.submit(transport.Op{Kind: transport.Accept, Handle: l})
-	f.until("the connection", func() bool { return len(again.conns) == 1 })
-}
-
-func TestAddresses(t *testing.T) {
-	dir := t.TempDir()
-	abstract := "@weir-epoll-test-" + fmt.Sprint(os.Getpid())
-	for _, c := range []struct {
-		network, address string // listened on
-		dialNetwork      string
-		host             string // dialled, with the listener's port; "": its address
-		peer             string // the peer's host as Accept says; "": none
-	}{
-		{"tcp", "127.0.0.1:0", "tcp", "", "127.0.0.1"},
-		{"tcp4", "127.0.0.1:0", "tcp4", "", "127.0.0.1"},
-		{"tcp4", ":0", "tcp4", "127.0.0.1", "127.0.0.1"},
-		{"tcp", "0.0.0.0:0", "tcp", "127.0.0.1", "127.0.0.1"},
-		{"tcp", "[::1]:0", "tcp", "", "::1"},
-		{"tcp6", "[::1]:0", "tcp6", "", "::1"},
-		{"tcp6", ":0", "tcp6", "::1", "::1"},
-		{"tcp", ":0", "tcp", "127.0.0.1", "127.0.0.1"},
-		{"tcp", ":0", "tcp", "::1", "::1"},
-		{"tcp", "[::]:0", "tcp4", "127.0.0.1", "127.0.0.1"},
-		{"unix", filepath.Join(dir, "socket"), "unix", "", ""},
-		{"unix", abstract, "unix", "", ""},
-	} {
-		t.Run(c.network+" "+c.address+" from "+c.host, func(t *testing.T) {
-			f := open(t, Config{})
-			l, addr := f.listen(transport.ListenConfig{Network: c.network, Address: c.address})
-			to := addr.String()
-			if tcp, ok := addr.(*net.TCPAddr); ok && c.host != "" {
-				to = net.JoinHostPort(c.host, fmt.Sprint(tcp.Port))
-			}
-			accept := f.submit(transport.Op{Kind: transport.Accept, Handle: l})
-			dial := f.submit(transport.Op{
-				Kind: transport.Connect,
-				Dial: &transport.DialConfig{Network: c.dialNetwork, Address: to},
-			})
-			f.done(dial)
-			require.NoError(t, dial.err)
-			f.until("the connection", func() bool { return len(accept.conns) == 1 })
-			client, server := dial.conns[0].Handle, accept.conns[0].Handle
-			peer := accept.conns[0].Addr
-			if c.peer == "" {
-				require.False(t, peer.IsValid())
-				require.Equal(t, c.address, addr.String())
-				require.Equal(t, c.address, f.tr.LocalAddr(server).String())
-			} else {
-				require.Equal(t, c.peer, peer.Addr().String())
-				require.Equal(t, f.tr.LocalAddr(client).String(), peer.String())
-				require.Equal(t, to, f.tr.LocalAddr(server).String())
-			}
-			recv := f.recv(server, 5)
-			f.done(f.send(client, []byte("hello")), recv)
-			require.Equal(t, "hello", string(recv.data))
-			f.done(f.close(l))
-			if c.network == "unix" && !strings.HasPrefix(c.address, "@") {
-				_, err := os.Stat(c.address)
-				require.ErrorIs(t, err, os.ErrNotExist, "the path goes with the listener")
-			}
 		})
 	}
 }
@@ -327,28 +212,4 @@ func (f *fixture) option(h transport.Handle, level, name int) (value int) {
 		return err
 	}))
 	return value
-}
-
-func TestListenErrors(t *testing.T) {
-	f := open(t, Config{})
-	_, taken := f.listen(transport.ListenConfig{})
-	notListening, err := net.Dial("tcp", taken.String())
-	require.NoError(t, err)
-	defer notListening.Close()
-	before, slots := descriptors(t), f.tr.Stats().Open
-	for _, cfg := range []transport.ListenConfig{
-		{Network: "tcp", Address: taken.String()},
-		{Network: "tcp", Address: "192.0.2.77:0"}, // nobody's address: TEST-NET-1
-		{Network: "tcp", Address: "localhost:0"},
-		{Network: "tcp", Address: "127.0.0.1:65536"},
-		{Network: "tcp6", Address: "127.0.0.1:0"},
-		{Network: "udp", Address: "127.0.0.1:0"},
-		{Network: "unix", Address: filepath.Join(t.TempDir(), "no", "such", "directory")},
-		{Listener: notListening.(syscall.Conn)},
-	} {
-		_, err := f.tr.Listen(cfg)
-		require.Error(t, err, "%v", cfg)
-	}
-	require.Equal(t, before, descriptors(t))
-	require.Equal(t, slots, f.tr.Stats().Open)
 }

@@ -204,18 +204,6 @@ func TestNothingWakesALoopWhosePeerFinishedWhileItWatches(t *testing.T) {
 	require.Zero(t, f.wakeUps(), "a hung socket leaves epoll")
 }
 
-func TestAWatchArmedBeforeTheEndSeesIt(t *testing.T) {
-	f := open(t, Config{})
-	h, peer := f.connection()
-	watch := f.submit(transport.Op{Kind: transport.WatchClose, Handle: h})
-	recv := f.recv(h, 10)
-	f.quiet()
-	require.NoError(t, peer.CloseWrite())
-	f.done(watch, recv)
-	require.NoError(t, watch.err)
-	require.ErrorIs(t, recv.err, io.EOF)
-}
-
 // TestAWatchArmedBeforeALeftoverEndSeesIt arms the watch between the epoll_wait that found the end and its receive.
 func TestAWatchArmedBeforeALeftoverEndSeesIt(t *testing.T) {
 	f := open(t, Config{ReceivesPerWait: 1})

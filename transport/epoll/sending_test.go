@@ -12,7 +12,6 @@ import (
 	"runtime"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -116,19 +115,6 @@ func TestASendThatGoesOnDoesNotStarveOthers(t *testing.T) {
 	f.done(send)
 }
 
-func TestASendInProgressEndsWhenThePeerResets(t *testing.T) {
-	f := open(t, Config{})
-	h, peer := f.connection()
-	send := f.fillUp(h)
-	require.NoError(t, peer.SetLinger(0))
-	require.NoError(t, peer.Close())
-	f.done(send)
-	require.ErrorIs(t, send.err, syscall.ECONNRESET)
-	again := f.send(h, []byte("x"))
-	f.done(again)
-	require.ErrorIs(t, again.err, syscall.EPIPE)
-}
-
 func TestASendWithoutWaitingAnswersAtOnceWhatTheKernelTook(t *testing.T) {
 	f := open(t, Config{})
 	h, peer := f.connection()
@@ -229,17 +215,4 @@ func TestSendFile(t *testing.T) {
 			runtime.KeepAlive(peer)
 		})
 	}
-}
-
-func TestASendThatIsCancelledSendsNoMore(t *testing.T) {
-	f := open(t, Config{})
-	h, peer := f.connection()
-	send := f.fillUp(h)
-	f.done(f.cancel(send), send)
-	require.ErrorIs(t, send.err, transport.ErrCanceled)
-	f.done(f.submit(transport.Op{Kind: transport.CloseWrite, Handle: h}))
-	require.NoError(t, peer.SetReadDeadline(time.Now().Add(patience)))
-	n, err := io.Copy(io.Discard, peer)
-	require.NoError(t, err)
-	require.EqualValues(t, send.n, n)
 }

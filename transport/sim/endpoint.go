@@ -90,7 +90,9 @@ func (c *connection) check() error { return errors.Join(c.a.out.check(), c.b.out
 func (e *endpoint) submit(op transport.Op, s *slot) {
 	switch op.Kind {
 	case transport.Recv:
-		if e.start(op, &e.recv, stopRecv) {
+		if op.Limit <= 0 {
+			e.t.fail(&op, &e.src, syscall.EINVAL)
+		} else if e.start(op, &e.recv, stopRecv) {
 			e.receive()
 		}
 	case transport.Send, transport.SendFile:

@@ -1,7 +1,9 @@
 package transporttest
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
@@ -15,12 +17,14 @@ func addressClaims() []claim {
 	return []claim{
 		{name: "a listener with port 0 knows the port it got", run: addressOfListener},
 		{name: "both sides of a connection agree on their addresses", run: addressesAgree},
-		{name: "an empty host listens on every address", run: addressEmptyHost},
+		{name: "a listener without a host, or on the unspecified address, serves every address", run: addressEvery},
 		{name: "LocalAddress is bound to before connecting", run: addressLocal},
 		{name: "IPv6 works as IPv4 does", run: addressIPv6, needs: needsIPv6},
 		{name: "Unix sockets work as TCP does and have no peer address", run: addressUnix, needs: needsUnix},
 		{name: "Connect where nobody listens fails with ECONNREFUSED", run: connectRefused},
 		{name: "Connect to a path where nobody listens fails", run: connectNoPath, needs: needsUnix},
+		{name: "Connect to a Unix listener whose queue is full fails at once", run: connectFull, needs: func(f Features) bool { return f.Unix && f.Control }},
+		{name: "Connect to what cannot be connected to, or from there, fails and opens nothing", run: connectNowhere},
 		{name: "many Connects at once each end once", run: connectMany},
 	}
 }
@@ -48,12 +52,23 @@ func addressesAgree(r *rig) {
 	}
 }
 
-func addressEmptyHost(r *rig) {
-	for _, network := range []string{"tcp", "tcp4"} {
-		h := r.server().listenOn(transport.ListenConfig{Network: network, Address: ":0"})
+func addressEvery(r *rig) {
+	four, six := "127.0.0.1", "[::1]"
+	for _, tc := range []struct{ network, address, from string }{
+		{"tcp", ":0", four},
+		{"tcp4", ":0", four},
+		{"tcp", "0.0.0.0:0", four},
+		{"tcp", ":0", six},
+		{"tcp6", ":0", six},
+		{"tcp", "[::]:0", four},
+	} {
+		if (tc.from == six || tc.address == "[::]:0") && !r.f.Features.IPv6 {
+			continue
+		}
+		h := r.server().listenOn(transport.ListenConfig{Network: tc.network, Address: tc.address})
 		port := r.local(r.server(), h).Port()
 		acc := r.server().accept(h)
-		con := r.client().connect(&transport.DialConfig{Network: "tcp", Address: fmt.Sprintf("127.0.0.1:%d", port)})
+		con := r.client().connect(&transport.DialConfig{Network: "tcp", Address: fmt.Sprintf("%s:%d", tc.from, port)})
 		r.done(con)
 		r.must("Connect", con.err)
 		r.until("the connection", func() bool { return len(acc.conns) == 1 })
@@ -66,14 +81,22 @@ func addressEmptyHost(r *rig) {
 func addressLocal(r *rig) {
 	h := r.server().listen(transport.SocketConfig{})
 	acc := r.server().accept(h)
-	dial := r.server().dialConfig(h, transport.SocketConfig{})
-	dial.LocalAddress = "127.0.0.2:0"
-	con := r.client().connect(dial)
-	r.done(con)
-	r.must("Connect", con.err)
-	r.until("the connection", func() bool { return len(acc.conns) == 1 })
-	if addr := acc.addrs[0].Addr(); addr != netip.AddrFrom4([4]byte{127, 0, 0, 2}) {
-		r.Fatalf("the connection comes from %v", addr)
+	for i, withPort := range []bool{false, true} {
+		dial := r.server().dialConfig(h, transport.SocketConfig{})
+		dial.LocalAddress = "127.0.0.2:0"
+		if withPort { // one that was free a moment ago
+			free := r.client().listenOn(transport.ListenConfig{Network: "tcp", Address: dial.LocalAddress})
+			dial.LocalAddress = r.local(r.client(), free).String()
+			r.done(r.client().close(free))
+		}
+		con := r.client().connect(dial)
+		r.done(con)
+		r.must("Connect", con.err)
+		r.until("the connection", func() bool { return len(acc.conns) == i+1 })
+		from := acc.addrs[i]
+		if from.Addr() != netip.AddrFrom4([4]byte{127, 0, 0, 2}) || withPort && from.String() != dial.LocalAddress {
+			r.Fatalf("the connection comes from %v, not %v", from, dial.LocalAddress)
+		}
 	}
 }
 
@@ -122,6 +145,10 @@ func addressUnix(r *rig) {
 	watch := l.a.watch()
 	r.done(l.a.closeWrite(), recv)
 	r.done(l.b.close(), watch)
+	r.done(r.server().close(h))
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		r.Fatalf("the path does not go with its listener: %v", err)
+	}
 }
 
 func connectRefused(r *rig) {
@@ -142,6 +169,40 @@ func connectNoPath(r *rig) {
 	con := r.client().connect(&transport.DialConfig{Network: "unix", Address: r.unixPath()})
 	r.done(con)
 	r.wantErrIn("Connect", con.err, syscall.ENOENT, syscall.ECONNREFUSED)
+}
+
+func connectFull(r *rig) {
+	path := r.unixPath()
+	r.server().listenOn(transport.ListenConfig{Network: "unix", Address: path, Backlog: 1})
+	for range 10 {
+		con := r.client().connect(&transport.DialConfig{Network: "unix", Address: path})
+		r.done(con)
+		if con.err != nil {
+			r.wantErr("Connect", con.err, syscall.EAGAIN)
+			return
+		}
+	}
+	r.Fatalf("the queue took more than its backlog")
+}
+
+func connectNowhere(r *rig) {
+	for _, dial := range []*transport.DialConfig{
+		nil,
+		{Network: "tcp", Address: ":80"},
+		{Network: "tcp", Address: "127.0.0.1:0"},
+		{Network: "tcp", Address: "localhost:1"},
+		{Network: "tcp", Address: "127.0.0.1:1", LocalAddress: "[::1]:0"},
+		{Network: "tcp", Address: "127.0.0.1:1", LocalAddress: "192.0.2.77:0"}, // nobody's address: TEST-NET-1
+	} {
+		con := r.client().connect(dial)
+		r.done(con)
+		if con.err == nil || len(con.conns) > 0 {
+			r.Fatalf("Connect with %+v: %v", dial, con)
+		}
+	}
+	if open := r.client().tr.Stats().Open; open != 0 {
+		r.Fatalf("%d open after Connects that failed", open)
+	}
 }
 
 func connectMany(r *rig) {

@@ -23,6 +23,7 @@ func closeClaims() []claim {
 		{name: "operations on a Handle from its Close on complete with ErrStale", run: closeMakesStale},
 		{name: "Submit of KindNone panics and does no harm", run: kindNonePanics},
 		{name: "operations on Handles that never were complete with ErrStale", run: zeroIsStale},
+		{name: "operations that do not fit their Handle, or make no sense, fail", run: doesNotFit},
 		{
 			name: "an operation on a stale Handle does not touch the one that has its place now",
 			run:  staleMissesSuccessor,
@@ -195,6 +196,26 @@ func zeroIsStale(r *rig) {
 			r.wantStale(r.server(), h)
 		}
 	}
+}
+
+func doesNotFit(r *rig) {
+	h := r.server().listen(transport.SocketConfig{})
+	l := r.links(1, transport.SocketConfig{})[0]
+	ops := []transport.Op{
+		{Kind: transport.Accept, Handle: l.b.h},
+		{Kind: transport.Recv, Handle: h, Limit: 1},
+		{Kind: transport.WatchClose, Handle: h},
+		{Kind: transport.CloseWrite, Handle: h},
+		{Kind: transport.Recv, Handle: l.b.h},
+		{Kind: transport.Recv, Handle: l.b.h, Limit: -1},
+		{Kind: transport.Connect},
+	}
+	for _, op := range ops {
+		c := r.server().submit(op)
+		r.done(c)
+		r.wantErrIn(c.String(), c.err, syscall.EINVAL, syscall.ENOTCONN)
+	}
+	r.runFlows(r.flow(l.a, l.b, 1, 1000), r.flow(l.b, l.a, 2, 1000))
 }
 
 func kindNonePanics(r *rig) {

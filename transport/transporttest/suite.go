@@ -4,9 +4,11 @@
 package transporttest
 
 import (
+	"net"
 	"runtime"
 	"testing"
 
+	"github.com/weirnet/weir/internal/testenv"
 	"github.com/weirnet/weir/transport"
 )
 
@@ -97,10 +99,24 @@ func prove(tb testing.TB, f Factory, c claim) {
 	if n == 0 {
 		n = 2
 	}
+	warmUp()
+	before := testenv.OpenDescriptors()
+	tb.Cleanup(func() { // the last one
+		if after := testenv.OpenDescriptors(); after > before && !tb.Failed() {
+			tb.Errorf("%d descriptors are open, %d were before", after, before)
+		}
+	})
 	r := newRig(tb, f, n)
 	defer r.abandon()
 	c.run(r)
 	r.finish()
+}
+
+// warmUp makes Go's runtime open what it keeps for good.
+func warmUp() {
+	if l, err := net.Listen("tcp", "127.0.0.1:0"); err == nil {
+		l.Close()
+	}
 }
 
 func needsUnix(f Features) bool     { return f.Unix }

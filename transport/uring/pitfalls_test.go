@@ -5,7 +5,6 @@ package uring
 import (
 	"bytes"
 	"encoding/binary"
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -292,22 +291,6 @@ func TestAFileOfANotSpliceableKindIsRead(t *testing.T) {
 	require.True(t, bytes.Equal(secret, p))
 	require.NotZero(t, d.tr.Counters().FileReads)
 	runtime.KeepAlive(secret)
-}
-
-func TestAFullQueueOfAUnixListenerRefusesAtOnce(t *testing.T) {
-	d := drive(t, Config{})
-	address := fmt.Sprintf("@weir-uring-full-%d", os.Getpid())
-	_, err := d.tr.Listen(transport.ListenConfig{Network: "unix", Address: address, Backlog: 1})
-	require.NoError(t, err)
-	var last *call
-	for range 4 {
-		last = d.submit(transport.Op{
-			Kind: transport.Connect,
-			Dial: &transport.DialConfig{Network: "unix", Address: address},
-		})
-		d.done(last)
-	}
-	require.ErrorIs(t, last.err, unix.EAGAIN)
 }
 
 // TestManyWaitingCompletionsSlowArmingDown: what is armed brings more of them.
