@@ -3,8 +3,6 @@ package channel_test
 import (
 	"bytes"
 	"fmt"
-	"os"
-	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -25,10 +23,9 @@ func TestEchoReturnsEveryByteInOrder(t *testing.T) {
 			for _, n := range []int{1, 63, 1024, 1025, 5000, 200_000} {
 				t.Run(fmt.Sprintf("seed=%d/faults=%v/bytes=%d", seed, faults != sim.Faults{}, n), func(t *testing.T) {
 					p := newSeededPair(t, seed, sim.Config{Faults: faults})
-					p.listen(func() []any { return []any{echo{}} })
 					want := randomBytes(seed, n)
 					h := &probe{onActive: func(ctx *pipeline.Context) error { return ctx.Write(want) }}
-					p.dial(h)
+					p.connect(echo{}, h)
 					p.until("all is back", func() bool { return h.got.Len() >= n })
 					assert.True(t, bytes.Equal(want, h.got.Bytes()))
 					assert.Equal(t, 1, h.active)
@@ -42,7 +39,6 @@ func TestCloseDeliversWhatWasQueued(t *testing.T) {
 	for seed := uint64(1); seed <= 30; seed++ {
 		p := newSeededPair(t, seed, sim.Config{Faults: sim.Mild()})
 		server := &probe{}
-		p.listen(func() []any { return []any{server} })
 		want := randomBytes(seed, 1<<20)
 		client := &probe{onActive: func(ctx *pipeline.Context) error {
 			if err := ctx.Write(want); err != nil {
@@ -50,7 +46,7 @@ func TestCloseDeliversWhatWasQueued(t *testing.T) {
 			}
 			return ctx.Close()
 		}}
-		p.dial(client)
+		p.connect(server, client)
 		p.until("both are closed", func() bool { return len(p.closed) == 2 })
 		require.True(t, bytes.Equal(want, server.got.Bytes()), "seed %d", seed)
 		require.NoError(t, client.cause)
@@ -104,7 +100,6 @@ func TestCloseDiscardsInputUpToItsLimit(t *testing.T) {
 	p := newPair(t, sim.Config{})
 	p.serverConfig.CloseDiscardBytes = 100 << 10
 	server := &probe{onRead: func(ctx *pipeline.Context, _ []byte) error { return ctx.Close() }}
-	p.listen(func() []any { return []any{server} })
 	// The client ignores the FIN and goes on writing for ever.
 	client := &halfProbe{}
 	client.onActive = func(ctx *pipeline.Context) error { return ctx.Write(make([]byte, 100<<10)) }
@@ -114,7 +109,7 @@ func TestCloseDiscardsInputUpToItsLimit(t *testing.T) {
 		}
 		return nil
 	}
-	p.dial(client)
+	p.connect(server, client)
 	p.until("the server is closed", func() bool { return server.inactive == 1 })
 	assert.Less(t, p.world.Now(), 5*time.Second, "by the limit, not by the deadline")
 	assert.NoError(t, server.cause)
@@ -123,9 +118,8 @@ func TestCloseDiscardsInputUpToItsLimit(t *testing.T) {
 func TestAbortResetsThePeer(t *testing.T) {
 	p := newPair(t, sim.Config{})
 	server := &probe{}
-	p.listen(func() []any { return []any{server} })
 	client := &probe{}
-	p.dial(client)
+	p.connect(server, client)
 	p.until("the server is active", func() bool { return server.active == 1 })
 	client.ctx.Abort(errTest)
 	assert.ErrorIs(t, client.ctx.Write("x"), pipeline.ErrClosed)
@@ -138,7 +132,6 @@ func TestDataBeforeResetIsDeliveredBeforeInactive(t *testing.T) {
 	for seed := uint64(1); seed <= 30; seed++ {
 		p := newSeededPair(t, seed, sim.Config{Faults: sim.Mild()})
 		server := &probe{}
-		p.listen(func() []any { return []any{server} })
 		client := &probe{onActive: func(ctx *pipeline.Context) error {
 			if err := ctx.Write(make([]byte, 10_000)); err != nil {
 				return err
@@ -149,7 +142,7 @@ func TestDataBeforeResetIsDeliveredBeforeInactive(t *testing.T) {
 			})
 			return nil
 		}}
-		p.dial(client)
+		p.connect(server, client)
 		p.until("both are closed", func() bool { return len(p.closed) == 2 })
 		require.Equal(t, 10_000, server.got.Len())
 		require.Equal(t, "inactive", server.events[len(server.events)-1])
@@ -166,7 +159,6 @@ func TestHalfCloseKeepsTheOtherDirectionOpen(t *testing.T) {
 		}
 		return ctx.CloseWrite()
 	}
-	p.listen(func() []any { return []any{server} })
 	client := &halfProbe{}
 	client.onActive = func(ctx *pipeline.Context) error {
 		if err := ctx.Write(make([]byte, 100_000)); err != nil {
@@ -174,7 +166,7 @@ func TestHalfCloseKeepsTheOtherDirectionOpen(t *testing.T) {
 		}
 		return ctx.CloseWrite()
 	}
-	p.dial(client)
+	p.connect(server, client)
 	p.until("both are closed", func() bool { return len(p.closed) == 2 })
 	assert.Equal(t, 100_000, server.got.Len())
 	assert.Equal(t, 300_000, client.got.Len())
@@ -189,10 +181,9 @@ func TestHalfCloseKeepsTheOtherDirectionOpen(t *testing.T) {
 func TestHalfClosedChannelWhoseConnectionBreaksCloses(t *testing.T) {
 	p := newPair(t, sim.Config{})
 	server := &halfProbe{}
-	p.listen(func() []any { return []any{server} })
 	client := &halfProbe{}
 	client.onActive = func(ctx *pipeline.Context) error { return ctx.CloseWrite() }
-	p.dial(client)
+	p.connect(server, client)
 	p.until("the server has seen the FIN", func() bool { return server.readClosed == 1 })
 	p.run(10 * time.Millisecond)
 	require.Zero(t, server.inactive)
@@ -202,16 +193,11 @@ func TestHalfClosedChannelWhoseConnectionBreaksCloses(t *testing.T) {
 }
 
 func TestFileRegionsAndBytesKeepTheirOrder(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "file")
 	content := randomBytes(7, 500_000)
-	require.NoError(t, os.WriteFile(path, content, 0o600))
-	f, err := os.Open(path)
-	require.NoError(t, err)
-	defer f.Close()
+	f := openFile(t, content)
 	for seed := uint64(1); seed <= 10; seed++ {
 		p := newSeededPair(t, seed, sim.Config{Faults: sim.Mild()})
 		server := &probe{}
-		p.listen(func() []any { return []any{server} })
 		var done []error
 		client := &probe{onActive: func(ctx *pipeline.Context) error {
 			region := &pipeline.FileRegion{
@@ -226,7 +212,7 @@ func TestFileRegionsAndBytesKeepTheirOrder(t *testing.T) {
 			assert.GreaterOrEqual(t, ctx.Pending(), 400_000)
 			return ctx.Close()
 		}}
-		p.dial(client)
+		p.connect(server, client)
 		p.until("both are closed", func() bool { return len(p.closed) == 2 })
 		want := append([]byte("head"), content[1000:401_000]...)
 		want = append(append(append(want, "middle"...), content[:10]...), "tail"...)
@@ -238,7 +224,6 @@ func TestFileRegionsAndBytesKeepTheirOrder(t *testing.T) {
 func TestManyPiecesAreSentInOrder(t *testing.T) {
 	p := newPair(t, sim.Config{})
 	server := &probe{}
-	p.listen(func() []any { return []any{server} })
 	want := randomBytes(3, 5000*1100)
 	client := &probe{onActive: func(ctx *pipeline.Context) error {
 		for i := range 5000 {
@@ -251,16 +236,15 @@ func TestManyPiecesAreSentInOrder(t *testing.T) {
 		return ctx.Close()
 	}}
 	p.clientConfig.WriteHighBytes = 1 << 20
-	p.dial(client)
+	p.connect(server, client)
 	p.until("both are closed", func() bool { return len(p.closed) == 2 })
 	assert.True(t, bytes.Equal(want, server.got.Bytes()))
 }
 
 func TestWrongMessageTypesAreRefused(t *testing.T) {
 	p := newPair(t, sim.Config{})
-	p.listen(func() []any { return []any{echo{}} })
 	client := &probe{}
-	c := p.dial(client)
+	c := p.connect(echo{}, client)
 	p.until("active", func() bool { return client.active == 1 })
 	err := client.ctx.Write(42)
 	assert.ErrorIs(t, err, pipeline.ErrMessageType)
@@ -272,9 +256,8 @@ func TestWrongMessageTypesAreRefused(t *testing.T) {
 func TestLoopThatEndsClosesItsChannels(t *testing.T) {
 	p := newPair(t, sim.Config{})
 	server := &probe{}
-	p.listen(func() []any { return []any{server} })
 	client := &probe{}
-	p.dial(client)
+	p.connect(server, client)
 	p.until("active", func() bool { return server.active == 1 && client.active == 1 })
 	var flushed []error
 	require.NoError(t, client.ctx.Write(make([]byte, 1<<20)))
@@ -341,9 +324,8 @@ func TestOrderlyClosesThatNobodyAskedForGoThroughTheCloseHandlers(t *testing.T) 
 		t.Run(how, func(t *testing.T) {
 			p := newPair(t, sim.Config{})
 			server := &probe{}
-			p.listen(func() []any { return []any{server} })
 			client := &probe{}
-			c := p.dial(client, lastWords{})
+			c := p.connect(server, client, lastWords{})
 			p.until("both are active", func() bool { return client.active == 1 && server.active == 1 })
 			if how == "peer" {
 				require.NoError(t, server.ctx.CloseWrite())

@@ -36,8 +36,7 @@ func closing(t *testing.T, n int, cfg channel.Config, client *sips) (*pair, *pro
 		}
 		return ctx.Close()
 	}}
-	p.listen(func() []any { return []any{server} })
-	p.dial(client)
+	p.connect(server, client)
 	return p, server
 }
 

@@ -3,8 +3,6 @@ package channel_test
 import (
 	"bytes"
 	"errors"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -17,15 +15,10 @@ import (
 )
 
 func TestFlushInDoneOfAFileRegionSendsItOnce(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "file")
 	content := randomBytes(7, 10_000)
-	require.NoError(t, os.WriteFile(path, content, 0o600))
-	f, err := os.Open(path)
-	require.NoError(t, err)
-	defer f.Close()
+	f := openFile(t, content)
 	p := newPair(t, sim.Config{})
 	server := &probe{}
-	p.listen(func() []any { return []any{server} })
 	done := 0
 	client := &probe{onActive: func(ctx *pipeline.Context) error {
 		return ctx.Write(&pipeline.FileRegion{File: f, Length: 10_000, Done: func(error) {
@@ -34,7 +27,7 @@ func TestFlushInDoneOfAFileRegionSendsItOnce(t *testing.T) {
 			_ = ctx.Flush()
 		}})
 	}}
-	p.dial(client)
+	p.connect(server, client)
 	p.run(50 * time.Millisecond)
 	assert.Equal(t, 1, done)
 	assert.Equal(t, 10_003, server.got.Len())
@@ -60,9 +53,8 @@ func TestFlushedCallbackThatAsksAgainEndsWithTheChannel(t *testing.T) {
 		})
 	}
 	server.onActive = func(ctx *pipeline.Context) error { server.ctx = ctx; pump(); return nil }
-	p.listen(func() []any { return []any{server} })
 	client := &probe{}
-	p.dial(client)
+	p.connect(server, client)
 	p.run(time.Millisecond)
 	require.NoError(t, client.ctx.CloseWrite())
 	p.until("closed", func() bool { return server.inactive == 1 })
@@ -72,9 +64,8 @@ func TestFlushedCallbackThatAsksAgainEndsWithTheChannel(t *testing.T) {
 
 func TestFlushedCallbackThatAsksAgainDoesNotKeepTheLoop(t *testing.T) {
 	p := newPair(t, sim.Config{})
-	p.listen(func() []any { return []any{&probe{}} })
 	client := &probe{}
-	p.dial(client)
+	p.connect(&probe{}, client)
 	p.until("active", func() bool { return client.active == 1 })
 	n, inTurn := 0, 0
 	stopAt := 50_000
@@ -94,9 +85,8 @@ func TestFlushedCallbackThatAsksAgainDoesNotKeepTheLoop(t *testing.T) {
 
 func TestFlushedAfterCloseIsAnsweredWithoutRecursion(t *testing.T) {
 	p := newPair(t, sim.Config{})
-	p.listen(func() []any { return []any{&probe{}} })
 	client := &probe{}
-	p.dial(client)
+	p.connect(&probe{}, client)
 	p.until("active", func() bool { return client.active == 1 })
 	depth, most, n := 0, 0, 0
 	var fn func(error)
@@ -122,7 +112,6 @@ func TestCloseAndCloseWriteSendWhatAFlushHandlerHolds(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			p := newPair(t, sim.Config{})
 			server := &probe{}
-			p.listen(func() []any { return []any{server} })
 			client := &probe{onActive: func(ctx *pipeline.Context) error {
 				if err := ctx.Write("hello"); err != nil {
 					return err
@@ -132,7 +121,7 @@ func TestCloseAndCloseWriteSendWhatAFlushHandlerHolds(t *testing.T) {
 				}
 				return ctx.CloseWrite()
 			}}
-			p.dial(&batcher{}, client)
+			p.connect(server, &batcher{}, client)
 			p.until("both are closed", func() bool { return len(p.closed) == 2 })
 			assert.Equal(t, "hello", server.got.String())
 			assert.NoError(t, client.cause)
@@ -165,7 +154,6 @@ func TestEachPauseAfterThePeerHasGoneHasItsDeadline(t *testing.T) {
 	server := &probe{}
 	server.onActive = func(ctx *pipeline.Context) error { ctx.Pause(); return nil }
 	server.onRead = func(ctx *pipeline.Context, _ []byte) error { ctx.Pause(); return nil }
-	p.listen(func() []any { return []any{server} })
 	client := &probe{onActive: func(ctx *pipeline.Context) error {
 		if err := ctx.Write(make([]byte, 60_000)); err != nil {
 			return err
@@ -173,7 +161,7 @@ func TestEachPauseAfterThePeerHasGoneHasItsDeadline(t *testing.T) {
 		return ctx.CloseWrite()
 	}}
 	p.clientConfig.CloseTimeout = time.Hour
-	p.dial(client)
+	p.connect(server, client)
 	p.run(100 * time.Millisecond) // paused; the peer has gone
 	require.Zero(t, server.inactive)
 	server.ctx.Resume()
@@ -192,14 +180,13 @@ func TestEachPauseAfterThePeerHasGoneHasItsDeadlineWithSmallGrants(t *testing.T)
 	server := &probe{}
 	server.onActive = func(ctx *pipeline.Context) error { ctx.Pause(); return nil }
 	server.onRead = func(ctx *pipeline.Context, _ []byte) error { ctx.Pause(); return nil }
-	p.listen(func() []any { return []any{g, server} })
 	client := &probe{onActive: func(ctx *pipeline.Context) error {
 		if err := ctx.Write(make([]byte, 50_000)); err != nil {
 			return err
 		}
 		return ctx.CloseWrite()
 	}}
-	p.dial(client)
+	p.connect([]any{g, server}, client)
 	p.run(100 * time.Millisecond)
 	server.ctx.Resume()
 	p.until("read", func() bool { return server.got.Len() > 0 })
@@ -213,9 +200,8 @@ func TestPauseAfterTheEndWasToldHasNoDeadline(t *testing.T) {
 	server := &halfProbe{}
 	server.onActive = func(ctx *pipeline.Context) error { ctx.Pause(); return nil }
 	server.onClosed = func(ctx *pipeline.Context) error { ctx.Pause(); return nil } // as a watermark does, say
-	p.listen(func() []any { return []any{server} })
 	client := &halfProbe{}
-	p.dial(client)
+	p.connect(server, client)
 	p.until("active", func() bool { return server.active == 1 && client.active == 1 })
 	// EOF is received while a pause takes effect.
 	require.NoError(t, client.ctx.Write("request"))
@@ -238,9 +224,8 @@ func TestPauseAfterTheEndWasToldHasNoDeadlineWithAStash(t *testing.T) {
 		return nil
 	}
 	server.onClosed = func(ctx *pipeline.Context) error { ctx.Pause(); return nil }
-	p.listen(func() []any { return []any{server} })
 	client := &halfProbe{}
-	p.dial(client)
+	p.connect(server, client)
 	p.until("the server is active", func() bool { return server.active == 1 })
 	require.NoError(t, client.ctx.Write(randomBytes(1, 40_000)))
 	require.NoError(t, client.ctx.CloseWrite())
@@ -274,8 +259,7 @@ func TestCloseAndAbortAreSeenAtOnce(t *testing.T) {
 				assert.ErrorIs(t, ctx.Write("late"), pipeline.ErrClosed)
 				return nil
 			}}
-			p.listen(func() []any { return []any{server} })
-			p.dial(&probe{onActive: func(ctx *pipeline.Context) error { return ctx.Write("end") }})
+			p.connect(server, &probe{onActive: func(ctx *pipeline.Context) error { return ctx.Write("end") }})
 			p.until("closed", func() bool { return server.inactive == 1 })
 			assert.Equal(t, "end", server.got.String())
 		})

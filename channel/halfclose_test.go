@@ -20,12 +20,11 @@ func TestCloseHandlerIsAskedOnceWhenBothSidesAreClosed(t *testing.T) {
 	server := &halfProbe{}
 	sc := &counter{}
 	server.onClosed = func(ctx *pipeline.Context) error { return ctx.CloseWrite() }
-	p.listen(func() []any { return []any{sc, server} })
 	client := &halfProbe{}
 	client.onActive = func(ctx *pipeline.Context) error {
 		return ctx.CloseWrite()
 	}
-	p.dial(client)
+	p.connect([]any{sc, server}, client)
 	p.until("it is asked", func() bool { return sc.calls > 0 })
 	for range 10 {
 		server.ctx.Hold(1)
@@ -39,10 +38,9 @@ func TestLastWordsThatComeTooLateAreNoError(t *testing.T) {
 	p := newPair(t, sim.Config{})
 	server := &halfProbe{}
 	server.onClosed = func(ctx *pipeline.Context) error { return ctx.CloseWrite() }
-	p.listen(func() []any { return []any{lastWords{}, server} })
 	client := &halfProbe{}
 	client.onActive = func(ctx *pipeline.Context) error { return ctx.CloseWrite() }
-	p.dial(client)
+	p.connect([]any{lastWords{}, server}, client)
 	p.until("both are closed", func() bool { return len(p.closed) == 2 })
 	assert.NoError(t, server.cause)
 }
@@ -63,13 +61,12 @@ func TestTinyTryWritesAreBounded(t *testing.T) {
 // dial from inactive while loop ends
 func TestDialWhileTheLoopEndsTellsFailure(t *testing.T) {
 	p := newPair(t, sim.Config{})
-	p.listen(func() []any { return []any{&probe{}} })
 	told := 0
 	client := &probe{}
 	client.onInactive = func(ctx *pipeline.Context) error {
 		return ctx.Dial("tcp", address, nil, func(error) { told++ })
 	}
-	p.dial(client)
+	p.connect(&probe{}, client)
 	p.until("active", func() bool { return client.active == 1 })
 	require.NoError(t, p.client.Close())
 	assert.Equal(t, 1, client.inactive)

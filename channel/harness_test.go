@@ -5,6 +5,8 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -85,6 +87,16 @@ func (p *pair) dial(handlers ...any) *channel.Channel {
 	c, err := p.tryDial(handlers...)
 	require.NoError(p.t, err)
 	return c
+}
+
+// connect listens with the server's handler, or several as []any, and dials with those of the client.
+func (p *pair) connect(server any, client ...any) *channel.Channel {
+	handlers, several := server.([]any)
+	if !several {
+		handlers = []any{server}
+	}
+	p.listen(func() []any { return handlers })
+	return p.dial(client...)
 }
 
 func (p *pair) tryDial(handlers ...any) (*channel.Channel, error) {
@@ -236,3 +248,14 @@ func randomBytes(seed uint64, n int) []byte {
 }
 
 var errTest = errors.New("test")
+
+// openFile returns a file with this content; it is closed when the test ends.
+func openFile(t testing.TB, content []byte) *os.File {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(path, content, 0o600))
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	t.Cleanup(func() { f.Close() })
+	return f
+}

@@ -68,9 +68,8 @@ func TestAPeerThatIsGoneWhileNothingIsGrantedIsGivenUpInTime(t *testing.T) {
 				p := newPair(t, sim.Config{})
 				p.serverConfig.PausedCloseTimeout = 10 * time.Second
 				server := &probe{}
-				p.listen(func() []any { return []any{&granter{retry: retry}, server} })
 				client := &halfProbe{}
-				p.dial(client)
+				p.connect([]any{&granter{retry: retry}, server}, client)
 				p.until("active", func() bool { return server.active == 1 && client.active == 1 })
 				end(client.ctx)
 				from := p.world.Now()

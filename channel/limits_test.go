@@ -3,8 +3,6 @@ package channel_test
 import (
 	"bytes"
 	"math"
-	"os"
-	"path/filepath"
 	"runtime"
 	"testing"
 	"time"
@@ -20,9 +18,8 @@ import (
 
 func TestStoppedTimersAreNotKept(t *testing.T) {
 	p := newPair(t, sim.Config{})
-	p.listen(func() []any { return []any{&probe{}} })
 	client := &probe{}
-	p.dial(client)
+	p.connect(&probe{}, client)
 	p.until("active", func() bool { return client.active == 1 })
 	heap := func() uint64 {
 		runtime.GC()
@@ -101,9 +98,8 @@ func TestAcceptedTryWritesNeverAbortTheChannel(t *testing.T) {
 	p := newPair(t, sim.Config{})
 	p.clientConfig.MaxPendingBytes = 1 << 20
 	server := &probe{}
-	p.listen(func() []any { return []any{server} })
 	client := &probe{}
-	p.dial(client)
+	p.connect(server, client)
 	p.until("active", func() bool { return client.active == 1 })
 	r := client.ctx.Ref()
 	n := 0
@@ -120,9 +116,8 @@ func TestDataBeforeResetIsDeliveredThoughASendFailed(t *testing.T) {
 	server := &probe{}
 	server.onRead = func(ctx *pipeline.Context, _ []byte) error { _ = ctx.Write("ack"); return nil }
 	g := &granter{n: 1000}
-	p.listen(func() []any { return []any{g, server} })
 	client := &probe{}
-	p.dial(client)
+	p.connect([]any{g, server}, client)
 	p.until("active", func() bool { return client.active == 1 && server.active == 1 })
 	require.NoError(t, client.ctx.Write(make([]byte, 30_000)))
 	client.ctx.Flushed(func(error) { client.ctx.Abort(errTest) })
@@ -155,14 +150,13 @@ func TestCloseHandlerMayTakeItsTimeWhenBothSidesAreClosed(t *testing.T) {
 		}
 		return ctx.CloseWrite()
 	}
-	p.listen(func() []any { return []any{sc, server} })
 	client := &halfProbe{}
 	client.onActive = func(ctx *pipeline.Context) error {
 		ctx.Pause()
 		ctx.NewTimer(func(ctx *pipeline.Context) error { ctx.Resume(); return nil }).Reset(20 * time.Millisecond)
 		return ctx.CloseWrite()
 	}
-	p.dial(client)
+	p.connect([]any{sc, server}, client)
 	p.until("both are closed", func() bool { return len(p.closed) == 2 })
 	assert.LessOrEqual(t, sc.calls, 2)
 	assert.NoError(t, server.cause)
@@ -170,57 +164,42 @@ func TestCloseHandlerMayTakeItsTimeWhenBothSidesAreClosed(t *testing.T) {
 }
 
 func TestPendingFallsWhileAFileIsSent(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "file")
-	require.NoError(t, os.WriteFile(path, make([]byte, 8<<20), 0o600))
-	f, err := os.Open(path)
-	require.NoError(t, err)
-	defer f.Close()
+	f := openFile(t, make([]byte, 8<<20))
 	p := newPair(t, sim.Config{})
 	server := &probe{}
-	p.listen(func() []any { return []any{server} })
 	client := &probe{onActive: func(ctx *pipeline.Context) error {
 		return ctx.Write(&pipeline.FileRegion{File: f, Length: 8 << 20})
 	}}
-	p.dial(client)
+	p.connect(server, client)
 	p.until("half has arrived", func() bool { return server.got.Len() > 4<<20 })
 	assert.Less(t, client.ctx.Pending(), 5<<20)
 	p.until("all has arrived", func() bool { return server.got.Len() == 8<<20 })
 }
 
 func TestFileRegionsDoNotCountAgainstMaxPendingBytes(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "file")
-	require.NoError(t, os.WriteFile(path, make([]byte, 17<<20), 0o600))
-	f, err := os.Open(path)
-	require.NoError(t, err)
-	defer f.Close()
+	f := openFile(t, make([]byte, 17<<20))
 	p := newPair(t, sim.Config{})
 	server := &probe{}
-	p.listen(func() []any { return []any{server} })
 	client := &probe{onActive: func(ctx *pipeline.Context) error {
 		if err := ctx.Write(&pipeline.FileRegion{File: f, Length: 17 << 20}); err != nil {
 			return err
 		}
 		return ctx.Write("\r\n")
 	}}
-	p.dial(client)
+	p.connect(server, client)
 	p.until("all or closed", func() bool { return server.got.Len() == 17<<20+2 || client.inactive == 1 })
 	assert.NoError(t, client.cause)
 }
 
 func TestPanicInDoneOfAFileRegionLeavesNothingPending(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "file")
-	require.NoError(t, os.WriteFile(path, make([]byte, 1000), 0o600))
-	f, err := os.Open(path)
-	require.NoError(t, err)
-	defer f.Close()
+	f := openFile(t, make([]byte, 1000))
 	p := newPair(t, sim.Config{})
 	server := &probe{}
-	p.listen(func() []any { return []any{server} })
 	pending := -1
 	client := &probe{onActive: func(ctx *pipeline.Context) error {
 		return ctx.Write(&pipeline.FileRegion{File: f, Length: 1000, Done: func(error) { panic("done") }})
 	}, onInactive: func(ctx *pipeline.Context) error { pending = ctx.Pending(); return nil }}
-	p.dial(client)
+	p.connect(server, client)
 	p.until("closed", func() bool { return client.inactive == 1 })
 	assert.ErrorIs(t, client.cause, channel.ErrPanic)
 	assert.Zero(t, pending)
@@ -232,14 +211,13 @@ func TestDeadlineOfAPauseBeginsWithThePause(t *testing.T) {
 	g := &granter{}
 	server := &probe{}
 	server.onRead = func(ctx *pipeline.Context, _ []byte) error { ctx.Pause(); return nil }
-	p.listen(func() []any { return []any{g, server} })
 	client := &probe{onActive: func(ctx *pipeline.Context) error {
 		if err := ctx.Write(make([]byte, 50_000)); err != nil {
 			return err
 		}
 		return ctx.CloseWrite()
 	}}
-	p.dial(client)
+	p.connect([]any{g, server}, client)
 	p.run(9 * time.Second)
 	g.n = 100
 	g.ctx.GrantChanged()

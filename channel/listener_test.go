@@ -112,9 +112,8 @@ func TestAListenerKeepsWhatIsNotAdmittedUntilThereIsRoom(t *testing.T) {
 
 func TestClosedListenerRefusesAndItsChannelsLiveOn(t *testing.T) {
 	p := newPair(t, sim.Config{})
-	p.listen(func() []any { return []any{echo{}} })
 	h := &probe{onActive: func(ctx *pipeline.Context) error { return ctx.Write("hello") }}
-	p.dial(h)
+	p.connect(echo{}, h)
 	p.until("the answer", func() bool { return h.got.String() == "hello" })
 	done := 0
 	p.listener.Close(func() { done++ })
@@ -254,7 +253,6 @@ func TestPanicInAnyEventClosesThatChannelOnly(t *testing.T) {
 
 func TestHandlerDialsOnItsOwnLoop(t *testing.T) {
 	p := newPair(t, sim.Config{})
-	p.listen(func() []any { return []any{echo{}} })
 	inner := &probe{onActive: func(ctx *pipeline.Context) error { return ctx.Write("inner") }}
 	var refused error
 	outer := &probe{onActive: func(ctx *pipeline.Context) error {
@@ -263,15 +261,14 @@ func TestHandlerDialsOnItsOwnLoop(t *testing.T) {
 		}
 		return ctx.Dial("tcp", address, initWith(func() []any { return []any{inner} }), nil)
 	}}
-	p.dial(outer)
+	p.connect(echo{}, outer)
 	p.until("the inner channel works", func() bool { return inner.got.String() == "inner" && refused != nil })
 }
 
 func TestChannelThatClosesGivesUpItsDials(t *testing.T) {
 	p := newPair(t, sim.Config{})
-	p.listen(func() []any { return []any{echo{}} })
 	outer := &probe{}
-	p.dial(outer)
+	p.connect(echo{}, outer)
 	p.until("active", func() bool { return outer.active == 1 })
 	var told []error
 	inner := &probe{}

@@ -22,9 +22,8 @@ func TestEndOfInputIsToldAfterWhatAPauseHeldBack(t *testing.T) {
 	p := newPair(t, sim.Config{})
 	server := &halfProbe{}
 	server.onRead = func(ctx *pipeline.Context, _ []byte) error { ctx.Pause(); return nil }
-	p.listen(func() []any { return []any{server} })
 	client := &probe{}
-	p.dial(client)
+	p.connect(server, client)
 	p.until("the server is active", func() bool { return server.active == 1 })
 	want := randomBytes(1, 40_000)
 	require.NoError(t, client.ctx.Write(want))
@@ -176,9 +175,8 @@ func TestWhatWasPostedRunsWhenALoopBreaks(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, l.Open())
 	p.client = l
-	p.listen(func() []any { return []any{&probe{}} })
 	client := &probe{}
-	p.dial(client)
+	p.connect(&probe{}, client)
 	p.until("active", func() bool { return client.active == 1 })
 	r := client.ctx.Ref()
 	ran := 0

@@ -18,9 +18,8 @@ import (
 // stalled returns a client whose server never reads, with a handler that sees its channel.
 func stalled(t *testing.T, p *pair) (client, server *probe) {
 	server = &probe{onActive: func(ctx *pipeline.Context) error { ctx.Pause(); return nil }}
-	p.listen(func() []any { return []any{server} })
 	client = &probe{}
-	p.dial(client)
+	p.connect(server, client)
 	p.until("both are active", func() bool { return client.active == 1 && server.active == 1 })
 	return client, server
 }
@@ -324,9 +323,8 @@ func TestPostedTasksRunExactlyOnceAlsoAroundAbort(t *testing.T) {
 func TestOutgoingCountsWritesAndNothingElse(t *testing.T) {
 	p := newPair(t, sim.Config{SendBufferBytes: 1 << 10, ReceiveBufferBytes: 1 << 10})
 	server := &probe{}
-	p.listen(func() []any { return []any{server} })
 	client := &probe{onActive: func(ctx *pipeline.Context) error { ctx.Pause(); return nil }}
-	p.dial(client)
+	p.connect(server, client)
 	p.until("active", func() bool { return server.active == 1 })
 	ctx := server.ctx
 	require.NoError(t, ctx.Write(make([]byte, 8<<10))) // the peer takes some of it

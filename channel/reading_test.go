@@ -32,10 +32,9 @@ func TestPauseHoldsInputBackAndResumeDeliversItInOrder(t *testing.T) {
 			assert.False(t, ctx.Reading())
 			return nil
 		}
-		p.listen(func() []any { return []any{other, server} })
 		want := randomBytes(seed, 300_000)
 		client := &probe{onActive: func(ctx *pipeline.Context) error { return ctx.Write(want) }}
-		p.dial(client)
+		p.connect([]any{other, server}, client)
 		for round := 0; server.got.Len() < len(want); round++ {
 			require.Less(t, round, 10_000)
 			p.until("something was read", func() bool { return paused })
@@ -61,9 +60,8 @@ func TestPauseHoldsInputBackAndResumeDeliversItInOrder(t *testing.T) {
 func TestPauseBoundsWhatIsHeldBack(t *testing.T) {
 	p := newPair(t, sim.Config{})
 	server := &probe{onActive: func(ctx *pipeline.Context) error { ctx.Pause(); return nil }}
-	p.listen(func() []any { return []any{server} })
 	client := &probe{onActive: func(ctx *pipeline.Context) error { return ctx.Write(make([]byte, 4<<20)) }}
-	p.dial(client)
+	p.connect(server, client)
 	p.run(100 * time.Millisecond)
 	assert.Zero(t, server.got.Len())
 	assert.LessOrEqual(t, p.server.Pool().OutstandingBytes(), 0, "nothing was read at all")
@@ -76,7 +74,6 @@ func TestPausedChannelKeepsWhatThePeerSentBeforeItsFin(t *testing.T) {
 	for seed := uint64(1); seed <= 40; seed++ {
 		p := newSeededPair(t, seed, sim.Config{Faults: sim.Mild()})
 		server := &probe{onActive: func(ctx *pipeline.Context) error { ctx.Pause(); return nil }}
-		p.listen(func() []any { return []any{server} })
 		want := randomBytes(seed, 30_000)
 		client := &probe{onActive: func(ctx *pipeline.Context) error {
 			if err := ctx.Write(want); err != nil {
@@ -84,7 +81,7 @@ func TestPausedChannelKeepsWhatThePeerSentBeforeItsFin(t *testing.T) {
 			}
 			return ctx.Close()
 		}}
-		p.dial(client)
+		p.connect(server, client)
 		p.run(time.Second)
 		require.Equal(t, []string{"active"}, server.events)
 		server.ctx.Resume()
@@ -98,9 +95,8 @@ func TestPausedChannelWhosePeerIsGoneClosesInTime(t *testing.T) {
 	p := newPair(t, sim.Config{})
 	p.serverConfig.PausedCloseTimeout = 2 * time.Second
 	server := &probe{onActive: func(ctx *pipeline.Context) error { ctx.Pause(); return nil }}
-	p.listen(func() []any { return []any{server} })
 	client := &probe{onActive: func(ctx *pipeline.Context) error { return ctx.Close() }}
-	p.dial(client)
+	p.connect(server, client)
 	p.run(time.Second)
 	require.Zero(t, server.inactive)
 	p.until("the server is closed", func() bool { return server.inactive == 1 })
@@ -111,9 +107,8 @@ func TestCloseDiscardsWhatAPauseHeldBack(t *testing.T) {
 	p := newPair(t, sim.Config{})
 	server := &probe{}
 	server.onRead = func(ctx *pipeline.Context, _ []byte) error { ctx.Pause(); return nil }
-	p.listen(func() []any { return []any{server} })
 	client := &probe{onActive: func(ctx *pipeline.Context) error { return ctx.Write(make([]byte, 100_000)) }}
-	p.dial(client)
+	p.connect(server, client)
 	p.run(10 * time.Millisecond)
 	had := server.got.Len()
 	require.NoError(t, server.ctx.Close())
@@ -140,9 +135,8 @@ func TestGrantOfNothingStopsReadingUntilItChanges(t *testing.T) {
 	p := newPair(t, sim.Config{})
 	g := &granter{}
 	server := &probe{}
-	p.listen(func() []any { return []any{g, server} })
 	client := &probe{onActive: func(ctx *pipeline.Context) error { return ctx.Write(make([]byte, 1000)) }}
-	p.dial(client)
+	p.connect([]any{g, server}, client)
 	p.run(50 * time.Millisecond)
 	require.Zero(t, server.got.Len())
 	require.Equal(t, 1, g.asked, "a grant of nothing without a time is not asked for again")
@@ -156,9 +150,8 @@ func TestGrantOfNothingIsAskedForAgainAfterItsTime(t *testing.T) {
 	p := newPair(t, sim.Config{})
 	g := &granter{retry: 10 * time.Millisecond}
 	server := &probe{}
-	p.listen(func() []any { return []any{g, server} })
 	client := &probe{onActive: func(ctx *pipeline.Context) error { return ctx.Write(make([]byte, 1000)) }}
-	p.dial(client)
+	p.connect([]any{g, server}, client)
 	p.run(101 * time.Millisecond)
 	require.Zero(t, server.got.Len())
 	assert.InDelta(t, 10, g.asked, 2)
@@ -173,10 +166,9 @@ func TestGrantsBoundWhatIsReadAndOvershootIsPaid(t *testing.T) {
 		p := newSeededPair(t, seed, sim.Config{Faults: f, BlockBytes: 256})
 		g := &granter{n: 1000, retry: time.Millisecond}
 		server := &probe{}
-		p.listen(func() []any { return []any{g, server} })
 		want := randomBytes(seed, 200_000)
 		client := &probe{onActive: func(ctx *pipeline.Context) error { return ctx.Write(want) }}
-		p.dial(client)
+		p.connect([]any{g, server}, client)
 		for server.got.Len() < len(want) {
 			p.step()
 			require.LessOrEqual(t, server.got.Len(), g.asked*1000+256,
@@ -206,7 +198,6 @@ func pausedAndReading(t *testing.T, world sim.Config) {
 		ctx.Pause()
 		return ctx.Write(want)
 	}
-	p.listen(func() []any { return []any{server} })
 	client := &halfProbe{}
 	client.onActive = func(ctx *pipeline.Context) error { return ctx.CloseWrite() }
 	client.onRead = func(ctx *pipeline.Context, _ []byte) error {
@@ -214,7 +205,7 @@ func pausedAndReading(t *testing.T, world sim.Config) {
 		ctx.NewTimer(func(ctx *pipeline.Context) error { ctx.Resume(); return nil }).Reset(200 * time.Millisecond)
 		return nil
 	}
-	p.dial(client)
+	p.connect(server, client)
 	p.until("everything has come", func() bool { return client.got.Len() == len(want) || server.inactive > 0 })
 	require.NoError(t, server.cause)
 	require.True(t, bytes.Equal(want, client.got.Bytes()))

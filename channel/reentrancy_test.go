@@ -3,7 +3,6 @@ package channel_test
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -169,11 +168,7 @@ func (h *anywhere) ReadGrant(ctx *pipeline.Context) (int, time.Duration) {
 }
 
 func TestEveryActionInEveryCallbackEndsInAnOrderlyWay(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "file")
-	require.NoError(t, os.WriteFile(path, make([]byte, 10_000), 0o600))
-	f, err := os.Open(path)
-	require.NoError(t, err)
-	defer f.Close()
+	f := openFile(t, make([]byte, 10_000))
 	for _, place := range places {
 		for _, action := range actions {
 			for seed := uint64(1); seed <= 3; seed++ {

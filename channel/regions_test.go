@@ -60,7 +60,6 @@ func TestFileRegionsThatWaitAreBounded(t *testing.T) {
 			p := newPair(t, sim.Config{})
 			p.clientConfig.MaxPendingRegions = limit
 			server := &probe{}
-			p.listen(func() []any { return []any{server} })
 			client := &probe{}
 			client.onActive = func(ctx *pipeline.Context) error {
 				for i := range n {
@@ -72,7 +71,7 @@ func TestFileRegionsThatWaitAreBounded(t *testing.T) {
 				}
 				return nil
 			}
-			p.dial(client)
+			p.connect(server, client)
 			if n > bound {
 				p.until("aborted", func() bool { return client.inactive == 1 })
 				assert.ErrorIs(t, client.cause, pipeline.ErrPendingLimit)
@@ -90,9 +89,8 @@ func TestRegionsThatWereSentMakeRoom(t *testing.T) {
 	p := newPair(t, sim.Config{})
 	p.clientConfig.MaxPendingRegions = 2
 	server := &probe{}
-	p.listen(func() []any { return []any{server} })
 	client := &probe{}
-	p.dial(client)
+	p.connect(server, client)
 	for i := range 20 {
 		require.NoError(t, f.write(client.ctx, 1000))
 		require.NoError(t, f.write(client.ctx, 500))
@@ -228,8 +226,7 @@ func TestARegionBehindTheLastOffsetIsRefused(t *testing.T) {
 
 func dialPair(p *pair) (client, server *probe) {
 	client, server = &probe{}, &probe{}
-	p.listen(func() []any { return []any{server} })
-	p.dial(client)
+	p.connect(server, client)
 	p.until("both are active", func() bool { return client.active == 1 && server.active == 1 })
 	return client, server
 }

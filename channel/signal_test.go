@@ -21,8 +21,7 @@ func signaled(t *testing.T, fn func(*pipeline.Context) error) (p *pair, server *
 		s = ctx.NewSignal(fn)
 		return nil
 	}
-	p.listen(func() []any { return []any{server} })
-	p.dial(&probe{})
+	p.connect(server, &probe{})
 	p.until("the server has its channel", func() bool { return server.active == 1 })
 	return p, server, s
 }

@@ -55,9 +55,8 @@ func (noGrant) ReadGrant(*pipeline.Context) (int, time.Duration) { return 0, 0 }
 func TestTheGrantOfAHandlerThatIsRemovedGoesWithIt(t *testing.T) {
 	p := newPair(t, sim.Config{})
 	server := &probe{}
-	p.listen(func() []any { return []any{noGrant{}, server} })
 	client := &probe{}
-	p.dial(client)
+	p.connect([]any{noGrant{}, server}, client)
 	p.until("both are active", func() bool { return client.active == 1 && server.active == 1 })
 	require.NoError(t, client.ctx.Write("hello"))
 	p.run(10 * time.Millisecond)
@@ -85,9 +84,8 @@ func TestCloseReadsWhileItStillSends(t *testing.T) {
 	p.serverConfig.WriteHighBytes = 16 << 10
 	p.clientConfig.CloseDiscardBytes = 64 << 10 // counts from the FIN on
 	server := &probe{}
-	p.listen(func() []any { return []any{&tee{server}, politeEcho{}} })
 	client := &probe{}
-	p.dial(client)
+	p.connect([]any{&tee{server}, politeEcho{}}, client)
 	p.until("both are active", func() bool { return client.active == 1 })
 	sent := randomBytes(7, 300<<10)
 	require.NoError(t, client.ctx.Write(sent))
@@ -148,9 +146,8 @@ func TestWhatIsDecodedInAResumeIsABatch(t *testing.T) {
 	for _, pauses := range []bool{false, true} {
 		p := newPair(t, sim.Config{})
 		server := &batch{pauses: pauses}
-		p.listen(func() []any { return []any{&hoard{}, server} })
 		client := &probe{}
-		p.dial(client)
+		p.connect([]any{&hoard{}, server}, client)
 		p.until("the client is active", func() bool { return client.active == 1 })
 		require.NoError(t, client.ctx.Write("hello"))
 		p.until("it has arrived", func() bool { return server.got.Len() == 5 })

@@ -41,9 +41,8 @@ func TestTheLocalAddressIsKnownUntilInactiveIsOver(t *testing.T) {
 			onActive:   func(ctx *pipeline.Context) error { before = ctx.LocalAddr(); return nil },
 			onInactive: func(ctx *pipeline.Context) error { after = ctx.LocalAddr(); return nil },
 		}
-		p.listen(func() []any { return []any{server} })
 		client := &probe{}
-		c := p.dial(client)
+		c := p.connect(server, client)
 		p.until("active", func() bool { return server.active == 1 && client.active == 1 })
 		local := c.LocalAddr()
 		end(server.ctx)
@@ -61,8 +60,7 @@ func TestAnIDIsUniqueInTheProcess(t *testing.T) {
 	ids := map[uint64]bool{}
 	for range 3 {
 		p := newPair(t, sim.Config{})
-		p.listen(func() []any { return []any{&probe{}} })
-		p.dial(&probe{}).Abort(nil)
+		p.connect(&probe{}, &probe{}).Abort(nil)
 		p.until("closed", func() bool { return len(p.closed) == 2 })
 		for _, c := range p.closed {
 			assert.False(t, ids[c.ID()], c.ID())

@@ -52,8 +52,7 @@ func TestWhatNobodyHandlesGoesToTheConfigOrToTheLog(t *testing.T) {
 			if observed {
 				p.serverConfig.Unhandled = &u
 			}
-			p.listen(func() []any { return []any{talker{}} })
-			c := p.dial()
+			c := p.connect(talker{})
 			for _, s := range []string{"a", "b"} {
 				assert.NoError(t, c.Pipeline().Write(s))
 				p.run(time.Millisecond)

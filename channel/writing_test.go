@@ -105,10 +105,9 @@ func (f *footer) Flush(ctx *pipeline.Context) error {
 func TestHandlerThatWritesAtEachFlushCausesNoOther(t *testing.T) {
 	p := newPair(t, sim.Config{})
 	server := &probe{}
-	p.listen(func() []any { return []any{server} })
 	f := &footer{}
 	client := &probe{}
-	p.dial(f, client)
+	p.connect(server, f, client)
 	p.until("active", func() bool { return server.active == 1 && client.active == 1 })
 	require.NoError(t, client.ctx.Ref().Execute(func(ctx *pipeline.Context) { assert.NoError(t, ctx.Write("a")) }))
 	p.run(1e6)
@@ -132,8 +131,7 @@ func (h *holdBack) Flush(ctx *pipeline.Context) error {
 // heldBack connects a client one of whose handlers keeps "kept" from being flushed.
 func heldBack(t *testing.T, p *pair) (h *holdBack, client, server *probe) {
 	h, client, server = &holdBack{}, &probe{}, &probe{}
-	p.listen(func() []any { return []any{server} })
-	p.dial(h, client)
+	p.connect(server, h, client)
 	p.until("active", func() bool { return server.active == 1 && client.active == 1 })
 	require.NoError(t, client.ctx.Write("kept"))
 	p.run(1e6)
@@ -190,9 +188,8 @@ func TestTaskThatPostsItselfDoesNotKeepTheChannelOpen(t *testing.T) {
 func TestHandlerThatKeepsWritesIsFlushedAtTheEndOfTheTurn(t *testing.T) {
 	p := newPair(t, sim.Config{})
 	server := &probe{}
-	p.listen(func() []any { return []any{server} })
 	client := &probe{onActive: func(ctx *pipeline.Context) error { return ctx.Write("kept") }}
-	p.dial(&batcher{}, client)
+	p.connect(server, &batcher{}, client)
 	p.until("it arrived", func() bool { return server.got.String() == "kept" })
 }
 
@@ -228,8 +225,7 @@ func TestASendIsHurriedWhenSomebodyWaitsForIt(t *testing.T) {
 			p := newPair(t, sim.Config{})
 			p.clientConfig.WriteLowBytes, p.clientConfig.WriteHighBytes = tc.low, 8*block
 			client := &probe{}
-			p.listen(func() []any { return []any{&probe{}} })
-			p.dial(client)
+			p.connect(&probe{}, client)
 			p.until("it is active", func() bool { return client.active == 1 })
 			p.run(time.Second)
 			require.NoError(t, client.ctx.Ref().Execute(func(ctx *pipeline.Context) {
