@@ -53,7 +53,7 @@ func TestEveryWayServes(t *testing.T) {
 	}
 }
 
-// The point of the program: all loops wake up for each connection. On a machine that is busy some wake up for two at once.
+// The point of the program: all loops wake up for each connection. On a busy machine some wake up for two at once.
 func TestTheHerdIsSeen(t *testing.T) {
 	const loops = 6
 	cfg := config{loops: loops, connections: 100, clients: 1, window: time.Millisecond}
