@@ -114,7 +114,7 @@ func TestShutdownLosesNoResponseThatIsUnderWay(t *testing.T) {
 			require.FailNow(t, "Shutdown did not wait", "%v", err)
 		default:
 		}
-		require.True(t, free(addr), "nobody listens any more")
+		eventually(t, func() bool { return free(addr) }, "nobody listens any more")
 		close(gate)
 		require.NoError(t, all(len(clients), func(i int) error {
 			want := answer
@@ -327,6 +327,10 @@ func TestALoopThatDiesEndsTheServerWithItsError(t *testing.T) {
 		for range 30 {
 			clients = append(clients, connect(t, "tcp", addr.String()))
 		}
+		eventually(t, func() bool {
+			st, err := srv.Stats(background(t))
+			return err == nil && st.Accepted == uint64(len(clients))
+		}, "all are accepted")
 		_, err = io.WriteString(clients[0], "x")
 		require.NoError(t, err)
 		require.ErrorIs(t, srv.Wait(), loop.ErrGoexit)
@@ -406,7 +410,7 @@ func TestAListenThatShutdownOvertakesLeavesNoListener(t *testing.T) {
 		for !both() {
 			connect(t, "tcp", addr)
 		}
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		l, err := net.Listen("tcp", "127.0.3.1:0") // an address of which nobody else takes a free port
 		require.NoError(t, err)
 		second := l.Addr().String()
 		require.NoError(t, l.Close())

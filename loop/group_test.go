@@ -186,9 +186,15 @@ func TestOnThreadIsTrueInsideRunOnceAlone(t *testing.T) {
 
 func blockHere(release chan struct{}) { <-release }
 
+func blockHereFrom(begun, release chan struct{}) {
+	close(begun)
+	<-release
+}
+
 func TestWatchdogLogsAStuckTurnOnceWithItsStack(t *testing.T) {
+	const after = 200 * time.Millisecond // a busy machine may keep a loop from running for a while
 	g, _, out := testGroup(t, 4, func(i int, c *loop.Config) {
-		c.WatchdogAfter = []time.Duration{20 * time.Millisecond, 20 * time.Millisecond, time.Hour, -1}[i]
+		c.WatchdogAfter = []time.Duration{after, after, time.Hour, -1}[i]
 	})
 	require.NoError(t, g.Start())
 	stuck := func(loop int) []string {
@@ -224,7 +230,7 @@ func TestWatchdogLogsAStuckTurnOnceWithItsStack(t *testing.T) {
 	for _, line := range lines {
 		assert.Contains(t, line, "WARN ")
 		assert.Contains(t, line, "loop=loop-0")
-		assert.Contains(t, line, "at_least=20ms")
+		assert.Contains(t, line, "at_least=200ms")
 		assert.Contains(t, line, "loop_test.blockHere")
 		heads := strings.Count(line, "\ngoroutine ") + strings.Count(line, "stack=goroutine ")
 		assert.Equal(t, 1, heads, "one goroutine's stack")

@@ -51,11 +51,15 @@ func TestAWriteOfAnotherGoroutineAllocatesNothing(t *testing.T) {
 		rounds(200)
 		defer debug.SetGCPercent(debug.SetGCPercent(-1))
 		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		rounds(messages / batch)
-		runtime.ReadMemStats(&after)
+		least := ^uint64(0)
+		for range 3 { // others allocate too: the runtime, the test's own goroutines
+			runtime.ReadMemStats(&before)
+			rounds(messages / batch)
+			runtime.ReadMemStats(&after)
+			least = min(least, after.Mallocs-before.Mallocs)
+		}
 		assert.Zero(t, errs)
-		assert.Less(t, after.Mallocs-before.Mallocs, uint64(100), "for %d writes", messages)
+		assert.Less(t, least, uint64(100), "for %d writes", messages)
 	})
 }
 
