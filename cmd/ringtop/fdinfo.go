@@ -29,7 +29,8 @@ type Ring struct {
 	// Poller is the thread that polls the submission queue (IORING_SETUP_SQPOLL), -1 without one.
 	Poller int
 
-	locked bool // somebody held the ring's lock, and the kernel showed nothing
+	inode  string // which ring it is: a descriptor may be another's by now
+	locked bool   // somebody held the ring's lock, and the kernel showed nothing
 }
 
 // Queue is one of the two queues. Head and Tail count entries since the ring was made and wrap around.
@@ -104,6 +105,8 @@ func (r *Ring) set(key, value string, seen map[string]bool) error {
 		return nil
 	}
 	switch key {
+	case "ino":
+		r.inode = value
 	case "SqMask":
 		return count(&r.SQ.Entries, 1)
 	case "SqHead":

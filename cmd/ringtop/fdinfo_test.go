@@ -30,6 +30,7 @@ func TestRingIsParsed(t *testing.T) {
 	}{
 		{"Linux 6.18", busyRing, Ring{
 			Queues: true, SQ: Queue{8, 9, 11}, CQ: Queue{16, 3, 19}, Overflow: 3, Polls: 2, Files: 3, Buffers: 1, Poller: 77,
+			inode: "7550588",
 		}},
 		// Linux 5.18 to 6.5: two tabs, opcodes as numbers, no NAPI.
 		{
@@ -48,7 +49,7 @@ func TestRingIsParsed(t *testing.T) {
 				"PollList:\n  op=6, task_works=0",
 			Ring{Files: 2, Buffers: 1, Polls: 1, Poller: -1},
 		},
-		{"the lock was held", "pos:\t0\nflags:\t02000002\nmnt_id:\t17\nino:\t7550588\n", Ring{Poller: -1, locked: true}},
+		{"the lock was held", "pos:\t0\nflags:\t02000002\nmnt_id:\t17\nino:\t7550588\n", Ring{Poller: -1, inode: "7550588", locked: true}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got, err := ParseRing(strings.NewReader(tc.text))

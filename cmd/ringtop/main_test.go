@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -25,11 +26,50 @@ import (
 const asProgram = "RINGTOP_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(asProgram) != "" {
+	switch {
+	case os.Getenv(asProgram) != "":
 		main()
+		return
+	case os.Getenv(asRing) != "":
+		useRing()
 		return
 	}
 	os.Exit(m.Run())
+}
+
+// asRing makes the test's binary a process that submits one NOP for each byte that it reads, and writes it back.
+const asRing = "RINGTOP_TEST_AS_RING"
+
+func useRing() {
+	runtime.LockOSThread()
+	r, err := ring.Open(ring.Config{Entries: 8, CQEntries: 16})
+	for b := make([]byte, 1); err == nil; {
+		if _, err = os.Stdin.Read(b); err == nil {
+			ring.Nop(r.Get())
+			_ = r.Poll()
+			_, err = os.Stdout.Write(b)
+		}
+	}
+}
+
+// A process in a container has another number for itself.
+func TestProcessInAnotherNamespaceIsCounted(t *testing.T) {
+	openRing(t, ring.Config{Entries: 8, CQEntries: 16}) // or there are none
+	c := exec.Command("/proc/self/exe")
+	c.Env = append(os.Environ(), asRing+"=1")
+	c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
+	in, err := c.StdinPipe()
+	require.NoError(t, err)
+	out, err := c.StdoutPipe()
+	require.NoError(t, err)
+	testenv.Require(t, "root", c.Start())
+	defer func() { in.Close(); assert.NoError(t, c.Wait()) }()
+	tracer := openTracerOf(t, c.Process.Pid)
+	_, err = io.WriteString(in, "ab")
+	require.NoError(t, err)
+	_, err = io.ReadFull(out, make([]byte, 2))
+	require.NoError(t, err)
+	assert.Equal(t, uint64(2), activity(t, tracer).Of("NOP").Submitted)
 }
 
 // command is ringtop as a process of its own.
@@ -111,7 +151,7 @@ func TestWithoutTracingRingsAreShown(t *testing.T) {
 	if os.Geteuid() == 0 {
 		args = append(args, "-trace=false")
 	} else {
-		want = "not permitted: it needs the capabilities CAP_BPF and CAP_PERFMON"
+		want = "tracing: not permitted: it needs the capabilities CAP_BPF and CAP_PERFMON"
 	}
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), args, &out, io.Discard))

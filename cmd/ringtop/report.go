@@ -102,7 +102,7 @@ func newRingReport(ring Ring, before []Ring, seconds float64) RingReport {
 		SQEntries: ring.SQ.Entries, SQUsed: ring.SQ.Used(), CQEntries: ring.CQ.Entries, CQUsed: ring.CQ.Used(),
 		Files: ring.Files, Buffers: ring.Buffers, Poller: ring.Poller,
 	}
-	i := slices.IndexFunc(before, func(b Ring) bool { return b.FD == ring.FD })
+	i := slices.IndexFunc(before, func(b Ring) bool { return b.FD == ring.FD && b.inode == ring.inode })
 	if i < 0 || !ring.Queues || !before[i].Queues {
 		return r
 	}

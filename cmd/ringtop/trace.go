@@ -48,9 +48,8 @@ func OpenTracer(p *Process) (*Tracer, error) {
 	t := &Tracer{}
 	if err := t.open(p); err != nil {
 		err = errors.Join(err, t.Close())
-		if errors.Is(err, fs.ErrPermission) {
-			return nil, fmt.Errorf("%w: it needs the capabilities CAP_BPF and CAP_PERFMON, which root has (%w)",
-				ErrPermission, err)
+		if errors.Is(err, fs.ErrPermission) { // what more it says is advice for older kernels
+			err = fmt.Errorf("tracing: %w: it needs the capabilities CAP_BPF and CAP_PERFMON, which root has", ErrPermission)
 		}
 		return nil, err
 	}
