@@ -42,7 +42,7 @@ func TestASmallSendBufferLosesAndRepeatsNothing(t *testing.T) {
 		return err
 	}))
 	require.Equal(t, 4608, size)
-	want := pattern(4 << 20)
+	want := pattern(1 << 20)
 	got := readAll(peers[0], len(want))
 	rng := rand.New(rand.NewPCG(1, 2))
 	for left := want; len(left) > 0; {

@@ -42,7 +42,7 @@ func endClaims() []claim {
 func (r *rig) spins(e *end, when string) {
 	r.Helper()
 	r.quiet()
-	const length, nap, most = 100 * time.Millisecond, 20 * time.Millisecond, 40
+	const length, nap, most = 50 * time.Millisecond, 10 * time.Millisecond, 40
 	start, completions := e.tr.Now(), 0
 	for turns := 1; e.tr.Now() < start+length; turns++ {
 		completions += e.wait(nap)
