@@ -20,7 +20,7 @@ import (
 )
 
 // openRing returns a ring of this test's goroutine.
-func openRing(t *testing.T, cfg ring.Config) *ring.Ring {
+func openRing(t testing.TB, cfg ring.Config) *ring.Ring {
 	t.Helper()
 	runtime.LockOSThread()
 	r, err := ring.Open(cfg)
@@ -32,7 +32,7 @@ func openRing(t *testing.T, cfg ring.Config) *ring.Ring {
 	return r
 }
 
-func self(t *testing.T) *Process {
+func self(t testing.TB) *Process {
 	t.Helper()
 	p, err := FindProcess("/proc", os.Getpid())
 	require.NoError(t, err)
@@ -40,7 +40,7 @@ func self(t *testing.T) *Process {
 }
 
 // openTracer traces this process.
-func openTracer(t *testing.T) *Tracer {
+func openTracer(t testing.TB) *Tracer {
 	t.Helper()
 	tracer, err := OpenTracer(self(t))
 	testenv.Require(t, "bpf", err)
@@ -257,4 +257,27 @@ func TestClosedTracerLeavesNothing(t *testing.T) {
 func TestSizesFitTheKernelsLayout(t *testing.T) {
 	assert.Equal(t, sizeCounters, int(8*(6+buckets)))
 	assert.Equal(t, time.Duration(0), (&Histogram{}).Quantile(1))
+}
+
+// BenchmarkRequests is what tracing costs the process that is looked at: a NOP, alone and traced, in batches of 8.
+func BenchmarkRequests(b *testing.B) {
+	for _, traced := range []bool{false, true} {
+		b.Run(fmt.Sprintf("traced=%t", traced), func(b *testing.B) {
+			r := openRing(b, ring.Config{Entries: 8, CQEntries: 16})
+			if traced {
+				openTracer(b)
+			}
+			for b.Loop() {
+				for range 8 {
+					ring.Nop(r.Get())
+				}
+				if err := r.Poll(); err != nil {
+					b.Fatal(err)
+				}
+				_, end := r.Ready()
+				r.Reaped(end)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(8*b.N), "ns/request")
+		})
+	}
 }
