@@ -128,7 +128,12 @@ func (l *Loop) timeout(limit time.Duration) (timeout, deadline time.Duration) {
 // unfinished reports whether the turn before has left something to do.
 func (l *Loop) unfinished() bool {
 	t := &l.turn
-	return t.pos < len(t.batch) || t.list.first != nil || t.taskPos < len(t.tasks) || len(t.dirty) > 0
+	return t.pos < len(t.batch) || l.unfinishedPosts() || len(t.dirty) > 0
+}
+
+// unfinishedPosts reports whether nodes or tasks of the turn before are left.
+func (l *Loop) unfinishedPosts() bool {
+	return l.turn.list.first != nil || l.turn.taskPos < len(l.turn.tasks)
 }
 
 // queued reports whether other goroutines have left something to do.
@@ -143,6 +148,10 @@ func (l *Loop) work() (done bool) {
 		switch t.stage {
 		case stageDispatch:
 			l.dispatch()
+			if l.timers.len() == 0 && !l.unfinishedPosts() && !l.queued() {
+				t.stage, t.endRound = stageEndTurn, 0 // most turns: the stages between would find nothing
+				continue
+			}
 			t.stage, t.budget, t.sequence = stageTimers, l.cfg.TasksPerTurn, l.timers.sequence
 		case stageTimers:
 			l.fire()
