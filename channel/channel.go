@@ -67,7 +67,8 @@ type Config struct {
 	PausedCloseTimeout time.Duration
 	// MaxPostedTasks bounds the Ref.Execute tasks that wait for the loop, per channel. Zero means 1024.
 	MaxPostedTasks int
-	// Logger gets panics. Nil means the loop's.
+	// Logger gets panics and failures of Init: of the channels of a listener, 10 lines a second and 100 at once; how many
+	// were left out stands in the next line. Nil means the loop's.
 	Logger *slog.Logger
 	// Init fills the pipeline of a new channel. When it fails, the connection is closed.
 	Init func(*pipeline.Pipeline) error
@@ -83,17 +84,27 @@ type Config struct {
 // Validate returns an error that names the first setting that cannot work.
 func (cfg *Config) Validate() error {
 	d := cfg.withDefaults()
+	for _, limit := range []struct {
+		name  string
+		value int
+	}{
+		{"MaxPendingBytes", d.MaxPendingBytes},
+		{"MaxPendingRegions", d.MaxPendingRegions},
+		{"CloseDiscardBytes", d.CloseDiscardBytes},
+		{"MaxPostedTasks", d.MaxPostedTasks},
+	} {
+		if limit.value < 0 {
+			return fmt.Errorf("channel: negative limit: %s %d", limit.name, limit.value)
+		}
+	}
 	switch {
-	case d.MaxPendingBytes < 0, d.MaxPendingRegions < 0, d.CloseDiscardBytes < 0, d.MaxPostedTasks < 0:
-		return fmt.Errorf("channel: negative limit: MaxPendingBytes %d, MaxPendingRegions %d, CloseDiscardBytes %d, "+
-			"MaxPostedTasks %d",
-			d.MaxPendingBytes, d.MaxPendingRegions, d.CloseDiscardBytes, d.MaxPostedTasks)
 	case d.WriteLowBytes <= 0 || d.WriteLowBytes >= d.WriteHighBytes || d.WriteHighBytes > d.MaxPendingBytes:
 		return fmt.Errorf("channel: want 0 < WriteLowBytes < WriteHighBytes <= MaxPendingBytes, have %d, %d, %d",
 			d.WriteLowBytes, d.WriteHighBytes, d.MaxPendingBytes)
-	case d.CloseTimeout < 0 || d.PausedCloseTimeout < 0:
-		return fmt.Errorf("channel: negative timeout: CloseTimeout %v, PausedCloseTimeout %v",
-			d.CloseTimeout, d.PausedCloseTimeout)
+	case d.CloseTimeout < 0:
+		return fmt.Errorf("channel: negative timeout: CloseTimeout %v", d.CloseTimeout)
+	case d.PausedCloseTimeout < 0:
+		return fmt.Errorf("channel: negative timeout: PausedCloseTimeout %v", d.PausedCloseTimeout)
 	}
 	return nil
 }
@@ -106,6 +117,7 @@ type settings struct {
 	empty queue    // of channels with nothing queued; never written to
 	none  held     // of channels that hold nothing back; never written to
 	spare []*queue // idle ones, the hottest last
+	lines lineLimit
 }
 
 func (cfg *Config) settle() (*settings, error) {
@@ -234,7 +246,7 @@ func (c *Channel) runActivate() {
 	}
 	if c.cfg.Init != nil {
 		if err := c.cfg.Init(c.pipe.Pipeline()); err != nil {
-			c.logger().Error("weir: init failed, connection closed", "err", err, "remote", c.RemoteAddrPort())
+			c.logError("weir: init failed, connection closed", "err", err, "remote", c.RemoteAddrPort())
 			c.Abort(fmt.Errorf("channel: init: %w", err))
 			return
 		}

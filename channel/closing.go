@@ -289,7 +289,7 @@ func (c *Channel) finishGuarded() {
 func (c *Channel) finishRecovering() (returned bool) {
 	defer func() {
 		if v := recover(); v != nil {
-			c.logger().Error("weir: handler panicked while its channel was finishing", "panic", v, "channel", c.ID())
+			c.logError("weir: handler panicked while its channel was finishing", "panic", v, "channel", c.ID())
 		}
 	}()
 	c.finish()

@@ -72,7 +72,7 @@ func (m completer) RunNode(*loop.Node) {
 func (m completer) Panicked(v any, stack []byte) {
 	c := m.c
 	name := c.pipe.Pipeline().HandlerIn(stack)
-	c.logger().Error("weir: handler panicked, channel closed", "handler", name, "panic", v, "channel", c.ID(),
+	c.logError("weir: handler panicked, channel closed", "handler", name, "panic", v, "channel", c.ID(),
 		"remote", c.RemoteAddrPort(), "stack", string(stack))
 	if c.life() == pipeline.LifeClosed {
 		c.finishGuarded()

@@ -110,10 +110,22 @@ func (ln *Listener) Resume() {
 		}
 		cp := ln.waiting[0]
 		ln.waiting = ln.waiting[1:]
-		ln.open(&cp)
+		ln.openWaiting(&cp)
 	}
 	ln.paused = false
 	ln.accept()
+}
+
+// openWaiting is open, for Resume. When Accepted panics, the rest of Resume happens all the same.
+func (ln *Listener) openWaiting(cp *transport.Completion) {
+	opened := false
+	defer func() {
+		if !opened {
+			ln.Resume()
+		}
+	}()
+	ln.open(cp)
+	opened = true
 }
 
 // Close stops listening; done, when not nil, runs on the loop when the socket is closed. Accepted channels live on.

@@ -282,3 +282,36 @@ func TestChannelThatClosesGivesUpItsDials(t *testing.T) {
 	require.NoError(t, outer.ctx.Dial("tcp", address, initInner, nil), "to connect again")
 	p.until("connected again", func() bool { return inner.active == 1 })
 }
+
+// Accepted panics for each that has waited: whoever waits behind is accepted all the same, and so are those to come.
+func TestAPanicInAcceptedDoesNotKeepAListenerPaused(t *testing.T) {
+	p := newPair(t, sim.Config{})
+	room, panics := 0, 0
+	cfg := channel.Config{Init: initWith(func() []any { return []any{echo{}} })}
+	ln, err := channel.Listen(p.server, channel.ListenerConfig{
+		Transport: transport.ListenConfig{Network: "tcp", Address: address},
+		Channel:   &cfg,
+		Admit:     func() bool { room--; return room >= 0 },
+		Accepted: func(*channel.Channel) {
+			if panics < 3 {
+				panics++
+				panic("in Accepted")
+			}
+		},
+	})
+	require.NoError(t, err)
+	greet := func() *probe {
+		h := &probe{onActive: func(ctx *pipeline.Context) error { return ctx.Write("hello") }}
+		p.dial(h)
+		return h
+	}
+	clients := []*probe{greet(), greet(), greet()}
+	p.run(50 * time.Millisecond)
+	room = 10
+	assert.PanicsWithValue(t, "in Accepted", ln.Resume)
+	clients = append(clients, greet())
+	for _, h := range clients {
+		p.until("an answer", func() bool { return h.got.String() == "hello" })
+	}
+	assert.Equal(t, 3, panics)
+}
