@@ -191,8 +191,10 @@ func (d *Dialer) validate() error {
 	switch {
 	case d.Channel.Init != nil:
 		return fmt.Errorf("%w: Dialer.Channel.Init is set: give it to Dial", ErrConfig)
-	case d.Loops < 0 || d.Timeout < 0:
-		return fmt.Errorf("%w: negative: Loops %d, Timeout %v", ErrConfig, d.Loops, d.Timeout)
+	case d.Loops < 0:
+		return fmt.Errorf("%w: negative: Loops %d", ErrConfig, d.Loops)
+	case d.Timeout < 0:
+		return fmt.Errorf("%w: negative: Timeout %v", ErrConfig, d.Timeout)
 	case d.Server != nil && (d.Loops != 0 || d.Transport != "" || d.Logger != nil):
 		return fmt.Errorf("%w: Dialer.Server is set, and so are Loops %d, Transport %q or Logger",
 			ErrConfig, d.Loops, d.Transport)

@@ -252,15 +252,24 @@ func (s *Server) validate() error {
 	switch {
 	case s.Channel.Init != nil:
 		return fmt.Errorf("%w: Server.Channel.Init is set: the server uses Server.Init", ErrConfig)
-	case s.Loops < 0 || s.Backlog < 0 || s.MaxTasks < 0:
-		return fmt.Errorf("%w: negative: Loops %d, Backlog %d, MaxTasks %d", ErrConfig, s.Loops, s.Backlog, s.MaxTasks)
-	case s.MaxPendingBytes < 0:
-		return fmt.Errorf("%w: negative: MaxPendingBytes %d", ErrConfig, s.MaxPendingBytes)
 	case s.LogClosed < LogClosedOff || s.LogClosed > LogClosedAll:
 		return fmt.Errorf("%w: LogClosed %d", ErrConfig, s.LogClosed)
-	case s.AcceptBackoff < 0 || s.MaxConnections < 0:
-		return fmt.Errorf("%w: negative: AcceptBackoff %v, MaxConnections %d",
-			ErrConfig, s.AcceptBackoff, s.MaxConnections)
+	case s.AcceptBackoff < 0:
+		return fmt.Errorf("%w: negative: AcceptBackoff %v", ErrConfig, s.AcceptBackoff)
+	}
+	for _, limit := range []struct {
+		name  string
+		value int64
+	}{
+		{"Loops", int64(s.Loops)},
+		{"Backlog", int64(s.Backlog)},
+		{"MaxTasks", int64(s.MaxTasks)},
+		{"MaxPendingBytes", int64(s.MaxPendingBytes)},
+		{"MaxConnections", int64(s.MaxConnections)},
+	} {
+		if limit.value < 0 {
+			return fmt.Errorf("%w: negative: %s %d", ErrConfig, limit.name, limit.value)
+		}
 	}
 	if err := s.Channel.Validate(); err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
