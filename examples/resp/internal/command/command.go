@@ -83,6 +83,11 @@ type Session struct {
 	proto                     int // 2 or 3
 	name, libName, libVersion string
 
+	// The last command that was looked up, with its name as it was sent: it is mostly the next one, too.
+	last      *command
+	lastName  [maxNameBytes]byte
+	lastBytes int
+
 	// Of the request under way.
 	cmd       *command
 	args      [][]byte
@@ -107,7 +112,21 @@ func (s *Session) Close() {
 // return. True: the client wants to be disconnected after this reply.
 func (s *Session) Execute(args [][]byte, out *buffer.Buf) (quit bool) {
 	s.args, s.out, s.begin = args, out, out.Len()
-	s.cmd = s.set.lookup(args[0])
+	if string(args[0]) != string(s.lastName[:s.lastBytes]) {
+		s.lookup(args[0])
+	}
+	s.cmd = s.last
+	if c := s.cmd; c != nil && c.subs == nil && !s.tx.open && accepts(c.arity, len(args)) {
+		c.run(s)
+	} else {
+		s.executeOther()
+	}
+	s.args, s.out = nil, nil
+	return s.quit
+}
+
+// executeOther is Execute for what is not simply run.
+func (s *Session) executeOther() {
 	switch run := s.resolve(); {
 	case run == nil:
 		s.tx.failed = s.tx.open
@@ -116,8 +135,15 @@ func (s *Session) Execute(args [][]byte, out *buffer.Buf) (quit bool) {
 	default:
 		run(s)
 	}
-	s.args, s.out = nil, nil
-	return s.quit
+}
+
+// lookup sets last.
+func (s *Session) lookup(name []byte) {
+	if s.last = s.set.lookup(name); s.last == nil {
+		s.lastBytes = 0
+		return
+	}
+	s.lastBytes = copy(s.lastName[:], name)
 }
 
 // resolve returns what runs the request. Nil: nothing does, and the reply says why.
