@@ -31,45 +31,92 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	case os.Getenv(asRing) != "":
-		useRing()
+		useRing(os.Getenv(asRing) == hidden)
 		return
 	}
 	os.Exit(m.Run())
 }
 
 // asRing makes the test's binary a process that submits one NOP for each byte that it reads, and writes it back.
-const asRing = "RINGTOP_TEST_AS_RING"
+// Hidden, it closes the ring's descriptor and goes on with the one that its thread has registered.
+const (
+	asRing = "RINGTOP_TEST_AS_RING"
+	hidden = "hidden"
+)
 
-func useRing() {
+func useRing(hide bool) {
 	runtime.LockOSThread()
 	r, err := ring.Open(ring.Config{Entries: 8, CQEntries: 16})
+	if err == nil && hide {
+		p, _ := FindProcess("/proc", os.Getpid())
+		rings, _ := p.Rings()
+		err = syscall.Close(rings[0].FD)
+	}
 	for b := make([]byte, 1); err == nil; {
 		if _, err = os.Stdin.Read(b); err == nil {
 			ring.Nop(r.Get())
 			_ = r.Poll()
+			_, end := r.Ready()
+			r.Reaped(end)
 			_, err = os.Stdout.Write(b)
 		}
 	}
 }
 
-// A process in a container has another number for itself.
-func TestProcessInAnotherNamespaceIsCounted(t *testing.T) {
+// ringUser starts such a process. use makes it submit a number of NOPs.
+func ringUser(t *testing.T, how string, flags uintptr) (pid int, use func(n int) error) {
+	t.Helper()
 	openRing(t, ring.Config{Entries: 8, CQEntries: 16}) // or there are none
 	c := exec.Command("/proc/self/exe")
-	c.Env = append(os.Environ(), asRing+"=1")
-	c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
+	c.Env = append(os.Environ(), asRing+"="+how)
+	c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags}
 	in, err := c.StdinPipe()
 	require.NoError(t, err)
 	out, err := c.StdoutPipe()
 	require.NoError(t, err)
 	testenv.Require(t, "root", c.Start())
-	defer func() { in.Close(); assert.NoError(t, c.Wait()) }()
-	tracer := openTracerOf(t, c.Process.Pid)
-	_, err = io.WriteString(in, "ab")
-	require.NoError(t, err)
-	_, err = io.ReadFull(out, make([]byte, 2))
-	require.NoError(t, err)
+	t.Cleanup(func() { in.Close(); assert.NoError(t, c.Wait()) })
+	use = func(n int) error {
+		_, err := in.Write(make([]byte, n))
+		if err == nil {
+			_, err = io.ReadFull(out, make([]byte, n))
+		}
+		return err
+	}
+	require.NoError(t, use(1)) // its ring is there
+	return c.Process.Pid, use
+}
+
+// A process in a container has another number for itself.
+func TestProcessInAnotherNamespaceIsCounted(t *testing.T) {
+	pid, use := ringUser(t, "plain", syscall.CLONE_NEWPID)
+	tracer := openTracerOf(t, pid)
+	require.NoError(t, use(2))
 	assert.Equal(t, uint64(2), activity(t, tracer).Of("NOP").Submitted)
+}
+
+func TestRingWithoutDescriptorIsShownByItsOpcodes(t *testing.T) {
+	pid, use := ringUser(t, hidden, 0)
+	openTracerOf(t, pid)
+	ended := make(chan error, 1)
+	var out bytes.Buffer
+	go func() {
+		ended <- run(t.Context(), append(pidFlag(pid), "-once", "-json", "-interval", "100ms"), &out, io.Discard)
+	}()
+	for done := false; !done; {
+		require.NoError(t, use(1))
+		select {
+		case err := <-ended:
+			require.NoError(t, err)
+			done = true
+		default:
+		}
+	}
+	var report Report
+	require.NoError(t, json.Unmarshal(out.Bytes(), &report))
+	assert.Empty(t, report.Rings)
+	require.Len(t, report.Opcodes, 1)
+	assert.Equal(t, "NOP", report.Opcodes[0].Opcode)
 }
 
 // command is ringtop as a process of its own.
