@@ -174,7 +174,9 @@ func (f *fakeTransport) Now() time.Duration {
 func (f *fakeTransport) Pool() *buffer.Pool                                     { return f.pool }
 func (f *fakeTransport) LocalAddr(transport.Handle) net.Addr                    { return nil }
 func (f *fakeTransport) Control(transport.Handle, func(fd uintptr) error) error { return nil }
-func (f *fakeTransport) Stats() transport.Stats                                 { return transport.Stats{} }
+func (f *fakeTransport) Load() transport.Load                                   { return transport.Load{} }
+
+func (f *fakeTransport) Stats() transport.Stats { return transport.Stats{} }
 
 func (f *fakeTransport) Close() error {
 	f.closed = true

@@ -13,8 +13,8 @@ import (
 )
 
 // Transport carries the operations of one event loop. Every method belongs to the goroutine (and OS thread) that opened
-// the transport, Wake excepted. A transport on a real clock also has Clock() time.Duration: the time now, from the
-// fixed point of Now, read anew; a loop bounds its turns by it.
+// the transport, Wake and Load excepted. A transport on a real clock also has Clock() time.Duration: the time now, from
+// the fixed point of Now, read anew; a loop bounds its turns by it.
 type Transport interface {
 	// Listen opens a listening socket, or adopts one (ListenConfig.Listener). It accepts nothing until an Accept is
 	// submitted.
@@ -41,6 +41,10 @@ type Transport interface {
 	// Wake makes a Wait that runs now, or else the next one, return at once. Any goroutine; any number of wakes before
 	// a Wait count as one. After Close it returns ErrClosed.
 	Wake() error
+
+	// Load returns how many completions wait to be handed out, and how many the transport holds before it slows down, as
+	// of the end of the last Wait. Any goroutine, also after Close.
+	Load() Load
 
 	// Now is the time since some fixed point: monotonic, read at most once per Wait, virtual on sim.
 	Now() time.Duration
@@ -99,7 +103,9 @@ const (
 	// SendFile sends Op.File; completions as for Send. A file that ends early fails with io.ErrUnexpectedEOF.
 	SendFile
 	// Accept accepts connections of a listener: a completion with Handle and Addr for each, More == true, until it is
-	// cancelled or fails (EMFILE, ENFILE, ENOBUFS, ENOMEM, …: submit it again after a while).
+	// cancelled or fails (EMFILE, ENFILE, ENOBUFS, ENOMEM, …: submit it again after a while). With Op.Limit above zero it
+	// ends by itself with that many connections, the last of which has More == false, and leaves the others in the
+	// kernel's queue. What was accepted before a Cancel took effect is handed out before the last completion.
 	Accept
 	// Connect opens a connection to Op.Dial; its completion has the Handle.
 	Connect
@@ -128,7 +134,7 @@ type Op struct {
 	Bufs   []*buffer.Buf // Send
 	File   *FileRange    // SendFile
 	Dial   *DialConfig   // Connect
-	Limit  int           // Recv: bytes, > 0
+	Limit  int           // Recv: bytes, > 0; Accept: connections, zero for no limit
 	Kind   Kind
 	Target Kind // Cancel: the operation to end
 	Reset  bool // Close: send RST instead of FIN, drop unsent data
@@ -234,4 +240,10 @@ type Stats struct {
 	ShortSends  uint64 // sends that the kernel took only in part
 	Stale       uint64 // kernel events dropped because their socket was gone
 	Open        int    // sockets and listeners open now
+
+	// Of the completions that wait to be handed out, see Load: those now, the most there ever were, and Load.Entries.
+	Waiting, WaitingPeak, WaitingEntries int
+	// How often the kernel had more completions than its queue holds, how many at most came late because of that, and how
+	// many were lost, which ends the transport.
+	Overflows, Overflowed, Dropped uint64
 }

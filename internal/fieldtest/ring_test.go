@@ -131,7 +131,6 @@ func TestATinyRingAcceptsAndServesAll(t *testing.T) {
 	}))
 	c, _ := r.counters()
 	t.Logf("%+v", c)
-	assert.NotZero(t, c.MultishotAccepts, "accepts went on by themselves")
 	assert.Zero(t, c.Lost)
 }
 

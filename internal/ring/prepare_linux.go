@@ -80,12 +80,9 @@ func SkipSuccess(e *SQE) { e.SetFlags(sqeSkipSuccess) }
 func HardLink(e *SQE) { e.SetFlags(sqeHardLink) }
 
 // Accept prepares an accept4(2), with multishot one that goes on.
-func Accept(e *SQE, fd int32, multishot bool) {
+func Accept(e *SQE, fd int32) {
 	e.PrepOperation(abi.IORING_OP_ACCEPT, fd, 0, 0, 0)
 	e.SetOpFlags(unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK)
-	if multishot {
-		e.SetIoprio(acceptMultishot)
-	}
 }
 
 // Connect prepares a connect(2). The address is the kernel's struct sockaddr in an Arena.

@@ -86,8 +86,8 @@ func TestPrepareFillsWhatTheKernelReads(t *testing.T) {
 			},
 		},
 		{
-			"Accept", func(e *SQE) { Accept(e, 7, true) },
-			Entry{Opcode: abi.IORING_OP_ACCEPT, FD: 7, OpFlags: unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK, Ioprio: 1},
+			"Accept", func(e *SQE) { Accept(e, 7) },
+			Entry{Opcode: abi.IORING_OP_ACCEPT, FD: 7, OpFlags: unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK},
 		},
 		{"Connect", func(e *SQE) { Connect(e, 7, name) }, Entry{
 			Opcode: abi.IORING_OP_CONNECT, FD: 7, Address: at(name),

@@ -41,6 +41,15 @@ func (t *Transport) accepted(listener *socket, fd int) {
 		_ = listener.more.options.Apply(fd, l.Family, l.Known)
 	}
 	c := t.emit()
-	c.Token, c.Handle, c.More = listener.tokens[reading], conn.handle(), true
+	c.Token, c.Handle, c.More = listener.tokens[reading], conn.handle(), listener.limit != 1
+	switch listener.limit {
+	case 0: // without limit
+	case 1:
+		listener.end(reading)
+		t.markDirty(listener)
+		listener.limit = 0
+	default:
+		listener.limit--
+	}
 	c.Addr, c.Unix = t.peer.AddrPort(), l.Family == syscall.AF_UNIX
 }

@@ -45,7 +45,7 @@ type socket struct {
 	flags      uint32
 	interest   uint32 // events epoll has, while flagInEpoll
 	broken     uint32 // the errno that broke the connection; 0: none seen
-	limit      int    // Recv: bytes still to deliver
+	limit      int    // Recv: bytes still to deliver; Accept: connections, zero without limit
 
 	tokens [operations]transport.Token
 	free   uint32 // the next free slot, plus one

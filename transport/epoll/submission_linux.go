@@ -68,7 +68,10 @@ func (t *Transport) submitAccept(s *socket, op *transport.Op) {
 		t.fail(op.Token, syscall.EINVAL)
 	case s.has(reading):
 		t.fail(op.Token, transport.ErrBusy)
+	case op.Limit < 0:
+		t.fail(op.Token, syscall.EINVAL)
 	default:
+		s.limit = op.Limit
 		s.begin(reading, op.Token)
 		t.markDirty(s)
 	}

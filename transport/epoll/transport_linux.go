@@ -55,6 +55,7 @@ type Transport struct {
 	vector   sys.Vector
 	peer     sys.Sockaddr
 	stats    transport.Stats
+	load     transport.LoadGauge
 	counters Counters
 }
 
@@ -65,6 +66,7 @@ func Open(cfg Config) (*Transport, error) {
 		return nil, err
 	}
 	t := &Transport{cfg: cfg, clock: sys.NewClock(), pool: buffer.NewPool(cfg.Pool), connecting: map[transport.Token]*socket{}}
+	t.load.Set(0, eventsPerPoll)
 	t.blocks = blocks{pool: t.pool, size: cfg.ReceiveBlockBytes, maxHot: 2 * cfg.ReceivesPerWait}
 	t.epoll, err = sys.OpenEpoll()
 	if err != nil {
@@ -164,8 +166,13 @@ func (t *Transport) Control(h transport.Handle, fn func(fd uintptr) error) error
 func (t *Transport) Stats() transport.Stats {
 	stats := t.stats
 	stats.Open = t.sockets.open
+	load := t.load.Load()
+	stats.Waiting, stats.WaitingEntries = load.Waiting, load.Entries
 	return stats
 }
+
+// Load implements transport.Transport. Any goroutine.
+func (t *Transport) Load() transport.Load { return t.load.Load() }
 
 // Counters returns epoll's own counters since Open.
 func (t *Transport) Counters() Counters {

@@ -32,8 +32,16 @@ func (t *Transport) Wait(dst []transport.Completion, timeout time.Duration) ([]t
 	err := t.wait(timeout)
 	dst = t.out
 	t.stats.Completions += uint64(len(dst) - t.before)
+	t.publish()
 	t.out, t.room, t.nowKnown = nil, 0, false
 	return dst, err
+}
+
+// publish shows how much is left to hand out: completions, and events that will yield some.
+func (t *Transport) publish() {
+	waiting := t.queue.Len() + t.eventCount - t.nextEvent
+	t.stats.WaitingPeak = max(t.stats.WaitingPeak, waiting)
+	t.load.Set(waiting, eventsPerPoll)
 }
 
 func (t *Transport) wait(timeout time.Duration) error {

@@ -26,7 +26,7 @@ func factory(seed uint64, cfg sim.Config) transporttest.Factory {
 		},
 		Features: transporttest.Features{
 			Unix: true, IPv6: true, SendFile: true, Lends: true, VirtualTime: true,
-			SendNow: cfg.SendNow,
+			SendNow: cfg.SendNow, Late: cfg.Faults.Late > 0,
 		},
 		BlockBytes: 16 << 10,
 		Check: func(tb testing.TB, _ []transport.Transport) {

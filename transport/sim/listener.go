@@ -141,6 +141,10 @@ func (l *listener) submit(op transport.Op, s *slot) {
 			l.t.fail(&op, &l.src, transport.ErrBusy)
 			return
 		}
+		if op.Limit < 0 {
+			l.t.fail(&op, &l.src, syscall.EINVAL)
+			return
+		}
 		l.accept = l.t.begin(op, &l.src, func(*operation) { l.accept = nil })
 		l.take()
 	case transport.Close:
@@ -172,7 +176,14 @@ func (l *listener) take() {
 		e.t = l.t
 		e.h = l.t.attach(e, nil)
 		e.trace("accepted from %v", e.remote)
-		o.report(transport.Completion{Handle: e.h, Addr: e.remote.ap, Unix: e.remote.unix()}, nil)
+		c := transport.Completion{Handle: e.h, Addr: e.remote.ap, Unix: e.remote.unix()}
+		if o.left == 1 {
+			l.accept = nil
+			o.finish(c, nil)
+			return
+		}
+		o.left = max(0, o.left-1)
+		o.report(c, nil)
 	}
 }
 

@@ -14,7 +14,7 @@ type operation struct {
 	src   *source // whose order its completions keep; nil: nobody's
 	ended bool
 
-	left       int   // Recv: bytes to the limit
+	left       int   // Recv: bytes to the limit; Accept: connections, zero without limit
 	piece      int   // Send: the Buf that is being sent,
 	off        int   // and how much of it was
 	sent       int64 // SendFile: bytes

@@ -35,6 +35,7 @@ type Transport struct {
 	parked []*endpoint
 
 	stats  transport.Stats
+	load   transport.LoadGauge
 	now    time.Duration
 	closed bool
 
@@ -119,6 +120,9 @@ func (t *Transport) Wait(dst []transport.Completion, timeout time.Duration) ([]t
 	if !t.idle || timeout == 0 || t.ready() {
 		dst = t.handOut(dst) // otherwise it goes on sleeping
 	}
+	waiting := len(t.settled) + len(t.queue) - t.head
+	t.stats.WaitingPeak = max(t.stats.WaitingPeak, waiting)
+	t.load.Set(waiting, w.cfg.Batch)
 	t.now = w.now
 	if !t.idle {
 		t.deadline = never // it has something to do now, and then says anew how long it sleeps
@@ -300,7 +304,14 @@ func (t *Transport) Control(h transport.Handle, _ func(fd uintptr) error) error 
 }
 
 // Stats returns the counters.
-func (t *Transport) Stats() transport.Stats { return t.stats }
+func (t *Transport) Stats() transport.Stats {
+	stats, load := t.stats, t.load.Load()
+	stats.Waiting, stats.WaitingEntries = load.Waiting, load.Entries
+	return stats
+}
+
+// Load implements transport.Transport. Any goroutine.
+func (t *Transport) Load() transport.Load { return t.load.Load() }
 
 // Parked is the number of receives that wait for a block.
 func (t *Transport) Parked() int { return len(t.parked) }

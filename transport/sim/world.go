@@ -64,6 +64,7 @@ func (w *World) Open() *Transport {
 		w: w, id: len(w.transports), pool: buffer.NewPool(w.cfg.Pool), now: w.now, deadline: never,
 		connects: map[transport.Token]*operation{}, blocks: w.cfg.Blocks, filled: map[*byte]int{},
 	}
+	t.load.Set(0, w.cfg.Batch)
 	w.transports = append(w.transports, t)
 	w.version.Add(1)
 	w.trace(t, 0, "open")

@@ -26,7 +26,8 @@ func breakages() []breakage {
 	for _, group := range [][]breakage{
 		streamBreakages(), dataBreakages(), batchBreakages(), timeBreakages(), limitBreakages(), endBreakages(),
 		cancelBreakages(),
-		closeBreakages(), staleBreakages(), acceptBreakages(), watchBreakages(), sendBreakages(), fileBreakages(),
+		closeBreakages(), staleBreakages(), acceptBreakages(), loadBreakages(), watchBreakages(), sendBreakages(),
+		fileBreakages(),
 	} {
 		all = append(all, group...)
 	}

@@ -21,6 +21,7 @@ type broken struct {
 	wait   func(b *broken, dst []transport.Completion, timeout *time.Duration) // before Wait
 	now    func(b *broken, now time.Duration) time.Duration                    // instead of Now
 	stats  func(s *transport.Stats)                                            // of Stats
+	load   func(l *transport.Load)                                             // of Load
 	addr   func(b *broken, h transport.Handle) net.Addr                        // instead of LocalAddr
 	acked  func(b *broken, h transport.Handle) (uint64, int, error)            // instead of Acked
 	listen func(b *broken, cfg *transport.ListenConfig)                        // before Listen
@@ -87,6 +88,14 @@ func (b *broken) Stats() transport.Stats {
 		b.stats(&s)
 	}
 	return s
+}
+
+func (b *broken) Load() transport.Load {
+	l := b.Transport.Load()
+	if b.load != nil {
+		b.load(&l)
+	}
+	return l
 }
 
 func (b *broken) Acked(h transport.Handle) (uint64, int, error) {

@@ -192,8 +192,9 @@ func (e *end) check(p *call, c *transport.Completion) {
 		if c.Buf != nil || c.N != 0 || c.Err != nil && c.Handle != 0 {
 			bad("data on an operation without, or an error beside a connection")
 		}
-		if p.op.Kind == transport.Accept && c.Err == nil && (c.Handle == 0 || !c.More) {
-			bad("an Accept that ends without an error, or without a connection")
+		last := p.op.Limit > 0 && len(p.conns)+1 >= p.op.Limit
+		if p.op.Kind == transport.Accept && c.Err == nil && (c.Handle == 0 || c.More == last) {
+			bad("an Accept without a connection, or one that ends before its limit, or goes on behind it")
 		}
 	default:
 		if c.Buf != nil || c.N != 0 || c.Handle != 0 || c.More {

@@ -66,6 +66,11 @@ func (e *end) accept(h transport.Handle) *call {
 	return e.submit(transport.Op{Kind: transport.Accept, Handle: h})
 }
 
+// acceptSome accepts at most limit connections, any number for zero.
+func (e *end) acceptSome(h transport.Handle, limit int) *call {
+	return e.submit(transport.Op{Kind: transport.Accept, Handle: h, Limit: limit})
+}
+
 func (e *end) connect(cfg *transport.DialConfig) *call {
 	return e.submit(transport.Op{Kind: transport.Connect, Dial: cfg})
 }

@@ -38,6 +38,7 @@ type Features struct {
 	Control  bool // sockets have descriptors: Control, the Control hooks, ListenConfig.Listener
 	Lends    bool // received Bufs are lent blocks, see buffer.Lender
 	SendNow  bool // SendNow sends, and does not return ErrNotNow
+	Late     bool // completions are held back at random, also of operations that end at once
 	// VirtualTime says that Wait does not take real time, so that no other goroutine can act meanwhile.
 	VirtualTime bool
 }
@@ -83,7 +84,7 @@ func claims() []claim {
 	var all []claim
 	for _, group := range [][]claim{
 		waitClaims(), streamClaims(), recvClaims(), endClaims(), sendClaims(), sendNowClaims(), fileClaims(),
-		acceptClaims(), addressClaims(), socketClaims(), cancelClaims(), closeClaims(), churnClaims(),
+		acceptClaims(), loadClaims(), addressClaims(), socketClaims(), cancelClaims(), closeClaims(), churnClaims(),
 	} {
 		all = append(all, group...)
 	}
@@ -124,4 +125,5 @@ func needsIPv6(f Features) bool     { return f.IPv6 }
 func needsSendFile(f Features) bool { return f.SendFile }
 func needsControl(f Features) bool  { return f.Control }
 func needsLends(f Features) bool    { return f.Lends }
+func needsPrompt(f Features) bool   { return !f.Late }
 func needsThreads(f Features) bool  { return !f.VirtualTime }

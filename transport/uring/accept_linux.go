@@ -10,41 +10,74 @@ import (
 	"github.com/weirnet/weir/transport"
 )
 
+// maxAccepts is how many accepts of a listener the kernel has at a time. Each takes one connection, so what a burst
+// brings, and what still comes behind a Cancel, is bounded.
+const maxAccepts = 16
+
 func (t *Transport) submitAccept(s *slot, op *transport.Op) {
 	switch {
-	case s.state != stateListening:
+	case s.state != stateListening || op.Limit < 0:
 		t.end(op.Token, invalid)
 		return
 	case s.listener.active():
 		t.end(op.Token, transport.ErrBusy)
 		return
 	}
+	s.listener.left, s.listener.failure = op.Limit, nil
 	t.start(s, &s.listener.operation, kindAccept, op.Token)
 }
 
+// issueAccept arms as many accepts as there are credits for.
 func (t *Transport) issueAccept(s *slot, w *work) bool {
 	l := s.listener
 	switch {
-	case l == nil || l.stage != queued:
+	case l == nil:
+		return true
+	case l.stage == idle || l.failure != nil || l.canceled:
+		l.due = false
 		return true
 	case s.state == stateClosing:
-		t.finish(&l.operation, transport.ErrCanceled)
+		l.due = false
+		if l.entries == 0 {
+			t.finish(&l.operation, transport.ErrCanceled)
+		}
 		return true
-	case t.hold(w, holdAccepts, &t.counters.HeldAccepts):
+	case t.hold(w, &t.counters.HeldAccepts):
 		return true
 	}
-	e := t.entry(kindAccept, s)
-	if e == nil {
-		return false
+	for n := t.acceptCredits(l); n > 0; n-- {
+		e := t.entry(kindAccept, s)
+		if e == nil {
+			return false
+		}
+		ring.Accept(e, s.fd)
+		l.stage = armed
+		l.entries++
+		t.accepting++
 	}
-	ring.Accept(e, s.fd, l.multishot)
-	l.stage = armed
+	l.due = false
 	return true
+}
+
+// acceptCredits is how many more accepts of a listener may be armed. One always may: it completes once, as an idle
+// receive does, so that no listener waits for what others do not use.
+func (t *Transport) acceptCredits(l *listener) int {
+	n := maxAccepts - l.entries
+	if t.gate != gateOpen {
+		n = 1 - l.entries
+	}
+	if l.left > 0 {
+		n = min(n, l.left-l.entries)
+	}
+	if l.entries == 0 {
+		return max(1, min(n, t.credits.accepts-t.accepting))
+	}
+	return min(n, t.credits.accepts-t.accepting)
 }
 
 func (t *Transport) finishAccept(s *slot, e *event) {
 	l := s.listener
-	more := e.flags&ring.FlagMore != 0
+	t.accepting--
 	if l == nil || l.stage != armed {
 		t.stats.Stale++
 		if e.result >= 0 {
@@ -52,39 +85,44 @@ func (t *Transport) finishAccept(s *slot, e *event) {
 		}
 		return
 	}
+	l.entries--
 	if e.result >= 0 {
-		if more {
-			t.counters.MultishotAccepts++
-		}
 		t.accepted(s, int(e.result))
-	}
-	if more {
-		return
-	}
-	errno := syscall.Errno(0)
-	if e.result < 0 {
-		errno = errnoOf(e.result)
+	} else if errno := errnoOf(e.result); errno != unix.EAGAIN && errno != unix.ECANCELED && !sys.AcceptGoesOn(errno) {
+		t.failAccept(s, errno)
 	}
 	switch {
-	case errno == unix.EINVAL && l.multishot: // before Linux 5.19
-		l.multishot = false
-		t.features &^= MultishotAccepts
-	case errno == 0, errno == unix.EAGAIN, sys.AcceptGoesOn(errno):
-	case errno == unix.ECANCELED:
-		t.finish(&l.operation, transport.ErrCanceled)
-		return
+	case l.stage == idle: // that was the last one
+	case l.failure == nil && t.goesOn(s, &l.operation):
+		if l.entries == 0 {
+			l.stage = queued
+		}
+		if !l.due {
+			l.due = true
+			t.todo.Push(work{slot: s.index, gen: s.gen, kind: kindAccept})
+		}
+	case l.entries > 0: // they end, too
+	case l.failure != nil:
+		t.finish(&l.operation, l.failure)
 	default:
-		t.finish(&l.operation, errno)
-		return
-	}
-	if !t.goesOn(s, &l.operation) {
 		t.finish(&l.operation, transport.ErrCanceled)
-		return
 	}
-	t.queue(s, &l.operation, kindAccept)
 }
 
-// accepted hands a connection out. A multishot accept has no place for the peer's address, so it is asked for.
+// failAccept notes what ends the Accept. What else is armed is taken back; connections that come meanwhile are handed
+// out.
+func (t *Transport) failAccept(s *slot, errno syscall.Errno) {
+	l := s.listener
+	if l.failure != nil {
+		return
+	}
+	l.failure = errno
+	if l.entries > 0 {
+		t.todo.Push(work{slot: s.index, gen: s.gen, kind: kindCancel, of: kindAccept})
+	}
+}
+
+// accepted hands a connection out. Its address is asked for: who has reset meanwhile has one, too.
 func (t *Transport) accepted(s *slot, fd int) {
 	l := s.listener
 	if !l.socket.Inherits {
@@ -103,5 +141,12 @@ func (t *Transport) accepted(s *slot, fd int) {
 		return
 	}
 	c.Handle = conn.handle()
+	if l.left > 0 {
+		l.left--
+		c.More = l.left > 0
+	}
+	if !c.More { // never more are armed than may come
+		l.stage, l.canceled = idle, false
+	}
 	t.emit(c)
 }

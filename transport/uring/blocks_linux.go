@@ -23,6 +23,7 @@ type blocks struct {
 	pool    *buffer.Pool
 	size    int
 	limit   int
+	most    int // the window at most
 	window  int // how many the kernel is given at a time
 	lent    int
 	used    uint32   // blocks that the kernel used ever, modulo 2^32
@@ -34,14 +35,14 @@ type blocks struct {
 	low   int // fewest blocks in the ring since then
 }
 
-// openBlocks registers a ring for n blocks.
-func openBlocks(r *ring.Ring, pool *buffer.Pool, n, size int) (*blocks, error) {
+// openBlocks registers a ring for n blocks, of which the kernel is given at most so many at a time.
+func openBlocks(r *ring.Ring, pool *buffer.Pool, n, size, most int) (*blocks, error) {
 	br, err := r.RegisterBuffers(bufferGroup, n)
 	if err != nil {
 		return nil, err
 	}
 	b := &blocks{
-		ring: br, pool: pool, size: size, limit: n, window: min(n, firstWindow), low: n,
+		ring: br, pool: pool, size: size, limit: n, most: min(n, most), window: min(n, most, firstWindow), low: n,
 		mem: make([][]byte, n), spare: make([]uint16, n),
 	}
 	for i := range b.spare {
@@ -81,7 +82,7 @@ func (b *blocks) shrink() {
 
 // starved doubles the window: the kernel found no block.
 func (b *blocks) starved() {
-	b.window = min(2*b.window, b.limit)
+	b.window = min(2*b.window, b.most)
 	b.turns, b.low = 0, b.limit
 }
 

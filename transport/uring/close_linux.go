@@ -223,6 +223,10 @@ func (t *Transport) issueCancel(s *slot, w *work) bool {
 	if e == nil {
 		return false
 	}
+	if w.of == kindAccept { // there may be several
+		ring.CancelDescriptor(e, s.fd)
+		return true
+	}
 	ring.Cancel(e, s.data(w.of))
 	return true
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/weirnet/weir/transport/transporttest"
 )
 
-const everyFeature = LimitedReceives | VectoredSends | MultishotAccepts | SkippedSends
+const everyFeature = LimitedReceives | VectoredSends | SkippedSends
 
 // TestConformance runs the suite of all transports, and proves from the counters that what each variant is about has
 // really happened. Those that need -long differ less from the others.
@@ -95,7 +95,6 @@ func prove(t *testing.T, without Features, c *Counters) {
 	used("LimitedReceives", c.LimitedReceives, without&LimitedReceives == 0)
 	used("MultishotReceives", c.MultishotReceives, without&LimitedReceives == 0)
 	used("SingleReceives", c.SingleReceives, without&LimitedReceives != 0)
-	used("MultishotAccepts", c.MultishotAccepts, without&MultishotAccepts == 0)
 	used("SkippedSends", c.SkippedSends, without&SkippedSends == 0)
 	used("OrdinarySends", c.OrdinarySends, true)
 	used("VectoredSends", c.VectoredSends, true)

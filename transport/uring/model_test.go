@@ -387,7 +387,7 @@ func TestRandomOperationsOnAScriptedKernel(t *testing.T) {
 		Interrupted: 8, Overflow: 8, NoSplice: 16,
 	}
 	old := faults
-	old.LacksLimits, old.LacksVectors, old.LacksMultishotAccept = true, true, true
+	old.LacksLimits, old.LacksVectors = true, true
 	seeds := uint64(20)
 	if *flagLong {
 		seeds = 1000

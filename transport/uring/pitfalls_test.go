@@ -305,7 +305,7 @@ func TestManyWaitingCompletionsSlowArmingDown(t *testing.T) {
 		recvs = append(recvs, d.recv(h, 2048))
 	}
 	d.batch = make([]transport.Completion, 0, 1)
-	d.until("many completions to wait", func() bool { return d.tr.load() >= holdAccepts })
+	d.until("many completions to wait", func() bool { return d.tr.gate == gateShut })
 	accept := d.submit(transport.Op{Kind: transport.Accept, Handle: ln})
 	d.wait(0)
 	require.NotZero(t, d.tr.Counters().HeldAccepts)

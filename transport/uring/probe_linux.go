@@ -45,7 +45,7 @@ func (t *Transport) probe() (Features, error) {
 	if err != nil {
 		return 0, err
 	}
-	features := MultishotAccepts | SkippedSends
+	features := SkippedSends
 	if results[probeReceive] == 1 {
 		features |= LimitedReceives
 	}

@@ -40,7 +40,7 @@ func (t *Transport) issueRecv(s *slot, w *work) bool {
 	case s.state == stateClosing:
 		t.finish(&o.operation, transport.ErrCanceled)
 		return true
-	case t.hold(w, holdReceives, &t.counters.HeldReceive):
+	case t.hold(w, &t.counters.HeldReceive):
 		return true
 	}
 	e := t.entry(kindRecv, s)

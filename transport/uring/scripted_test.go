@@ -39,7 +39,6 @@ func TestConformanceOnAScriptedKernel(t *testing.T) {
 		}},
 		{"an older kernel", Config{}, ringtest.Script{
 			LacksLimits: true, LacksVectors: true,
-			LacksMultishotAccept: true,
 		}},
 		{"no faults", Config{}, ringtest.Script{}},
 		{"multishots end", Config{}, ringtest.Script{EndMultishot: 64}},

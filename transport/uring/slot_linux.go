@@ -109,8 +109,11 @@ type slot struct {
 
 // listener is what only listeners have.
 type listener struct {
-	operation // Accept
-	multishot bool
+	operation       // Accept: armed while the kernel has entries of it
+	entries   int   // accepts in the kernel
+	left      int   // connections to come; zero without limit
+	due       bool  // work to arm more is on its way
+	failure   error // what ends it once all entries have ended
 	socket    *sys.Listener
 	options   sys.SocketOptions
 }

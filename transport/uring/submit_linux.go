@@ -90,10 +90,9 @@ func (t *Transport) entry(k kind, s *slot) *ring.SQE {
 // after an enter there is room again.
 //
 // An entry that completes needs a place in the completion queue. Those that complete at once never get more places than
-// there are: what waits for the peer (idle receives, blocked sends) completes once without being asked again, which the
-// kernel keeps aside if need be.
+// the shares of accepts and blocks leave, see credits.
 func (t *Transport) issue() (more bool) {
-	room := t.ring.CQSpace()
+	room := t.room()
 	for t.todo.Len() > 0 {
 		if room < 2 { // a Close makes two entries
 			return true
@@ -104,7 +103,9 @@ func (t *Transport) issue() (more bool) {
 			return true
 		}
 		t.todo.Pop()
-		room -= int(t.ring.Prepared() - before)
+		if w.kind != kindAccept { // it has its own share
+			room -= int(t.ring.Prepared() - before)
+		}
 	}
 	return false
 }
@@ -136,35 +137,6 @@ func (t *Transport) issueOne(w *work) bool {
 	case kindCancel:
 		return t.issueCancel(s, w)
 	}
-	return true
-}
-
-// release puts what was held back into the queue, when fewer completions wait.
-func (t *Transport) release() {
-	if len(t.held) == 0 || t.load() >= holdAccepts {
-		return
-	}
-	for _, w := range t.held {
-		t.todo.Push(w)
-	}
-	t.held = t.held[:0]
-}
-
-const (
-	holdAccepts  = 75 // per cent
-	holdReceives = 90
-)
-
-// load is how many completions wait to be handed out, in per cent of what the completion queue holds.
-func (t *Transport) load() int { return 100 * t.events.Len() / len(t.ring.CQEs) }
-
-// hold keeps w for later and returns true when at least limit per cent of the completion queue wait to be handed out.
-func (t *Transport) hold(w *work, limit int, count *uint64) bool {
-	if t.load() < limit {
-		return false
-	}
-	*count++
-	t.held = append(t.held, *w)
 	return true
 }
 

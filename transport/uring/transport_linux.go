@@ -63,6 +63,10 @@ type Transport struct {
 	outstanding int                               // entries in the kernel, the ones without a slot included
 	failed      error                             // what every Wait returns: completions were lost
 	overflown   bool                              // so was the queue when it was last looked at
+	credits     credits                           // set by Open
+	gate        gate                              // as of this turn
+	arms        int                               // accepts and receives that may still be armed in this turn
+	accepting   int                               // accepts in the kernel
 	urgent      int                               // sends that must end in the next Wait
 	watched     stage                             // of the poll on wake's eventfd
 	refused     int                               // receives in a row that found no block although there was one
@@ -73,6 +77,7 @@ type Transport struct {
 	closed      bool
 	peer        sys.Sockaddr // scratch
 	stats       transport.Stats
+	gauge       transport.LoadGauge
 	counters    Counters
 }
 
@@ -158,6 +163,8 @@ func (t *Transport) set(cfg Config, rc ring.Config) (err error) {
 	if err != nil {
 		return err
 	}
+	t.credits = divide(len(t.ring.CQEs))
+	t.gauge.Set(0, t.credits.entries)
 	if err := t.operations(); err != nil {
 		return err
 	}
@@ -165,7 +172,7 @@ func (t *Transport) set(cfg Config, rc ring.Config) (err error) {
 	if t.arena, err = ring.NewArena(); err != nil {
 		return err
 	}
-	if t.blocks, err = openBlocks(t.ring, t.pool, cfg.Blocks, cfg.BlockBytes); err != nil {
+	if t.blocks, err = openBlocks(t.ring, t.pool, cfg.Blocks, cfg.BlockBytes, t.credits.blocks); err != nil {
 		return err
 	}
 	if t.features, err = t.probe(); err != nil {
@@ -223,7 +230,7 @@ func (t *Transport) Listen(cfg transport.ListenConfig) (transport.Handle, error)
 	if t.closed {
 		return 0, transport.ErrClosed
 	}
-	l := &listener{options: sys.SocketOptions(cfg.Socket), multishot: t.features&MultishotAccepts != 0}
+	l := &listener{options: sys.SocketOptions(cfg.Socket)}
 	var err error
 	if cfg.Listener != nil {
 		if l.socket, err = sys.Adopt(cfg.Listener, &l.options); err != nil {
@@ -279,8 +286,15 @@ func (t *Transport) Stats() transport.Stats {
 	st := t.stats
 	st.ShortSends = t.counters.ShortSends
 	st.Open = t.slots.open
+	load := t.gauge.Load()
+	st.Waiting, st.WaitingEntries = load.Waiting, load.Entries
+	c := t.Counters()
+	st.Overflows, st.Overflowed, st.Dropped = c.Overflows, c.Overflowed, c.Lost
 	return st
 }
+
+// Load implements transport.Transport. Any goroutine.
+func (t *Transport) Load() transport.Load { return t.gauge.Load() }
 
 // Counters tell what the transport did.
 func (t *Transport) Counters() Counters {

@@ -109,6 +109,7 @@ func TestAStaleCompletionIsCountedAndWhatItBringsIsFreed(t *testing.T) {
 		return s, fds[0]
 	}
 	s, fd := receiver()
+	tr.regulate()
 	tr.issue()
 	require.NoError(t, tr.ring.Poll())
 	tr.drain(false) // it has come, and was not handed out

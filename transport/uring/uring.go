@@ -29,8 +29,6 @@ const (
 	LimitedReceives Features = 1 << iota
 	// VectoredSends are sends of several Bufs without a message header (Linux 6.17). Otherwise they have one.
 	VectoredSends
-	// MultishotAccepts go on by themselves (Linux 5.19). Otherwise each connection is asked for.
-	MultishotAccepts
 	// SkippedSends have no completion in the ring when all of their bytes were taken (Linux 5.17). Otherwise each has
 	// one.
 	SkippedSends
@@ -38,7 +36,7 @@ const (
 
 // String names the features.
 func (f Features) String() string {
-	names := [...]string{"limited receives", "vectored sends", "multishot accepts", "skipped sends"}
+	names := [...]string{"limited receives", "vectored sends", "skipped sends"}
 	text := ""
 	for i, name := range names {
 		if f&(1<<i) != 0 {
@@ -63,7 +61,8 @@ type Config struct {
 	// Entries. When it is full, the kernel keeps completions aside: dearer, but nothing is lost.
 	CompletionEntries int
 	// Blocks is the most blocks to receive into at a time, a power of two up to 32768. Zero means 1024. There are only
-	// as many as it takes, at first 64. When all are in use, receives wait until one comes back.
+	// as many as it takes, at first 64, and in the kernel at most half of CompletionEntries. When all are in use,
+	// receives wait until one comes back.
 	Blocks int
 	// BlockBytes is the size of a block, a power of two from 256 to 1 MiB. Zero means 16 KiB.
 	BlockBytes int
@@ -119,8 +118,6 @@ type Counters struct {
 	Blocks            int    // blocks that the kernel is given at a time now
 	BlocksLeft        uint64 // blocks that somebody kept past their turn, each replaced by another
 
-	MultishotAccepts uint64 // completions of accepts that went on by themselves
-
 	SkippedSends  uint64 // sends that were done without a completion in the ring
 	OrdinarySends uint64 // sends with one
 	VectoredSends uint64 // of both, those of several Bufs
@@ -129,7 +126,8 @@ type Counters struct {
 	FileReads     uint64 // pieces of files that had to be copied
 
 	Overflows   uint64 // times the completion queue did not hold all completions
+	Overflowed  uint64 // completions that came late because of that, at most
 	Lost        uint64 // completions that the kernel lost, after which the transport is of no use
-	HeldAccepts uint64 // accepts armed later, because more than 75 % of the completion queue waited to be handed out
-	HeldReceive uint64 // receives armed later, because more than 90 % of it waited
+	HeldAccepts uint64 // accepts armed later, because from 75 % of the completion queue on waited to be handed out
+	HeldReceive uint64 // receives armed later, for the same reason
 }

@@ -56,6 +56,7 @@ func (t *Transport) Wait(dst []transport.Completion, timeout time.Duration) ([]t
 	}
 	dst, t.out, t.outLimit = t.out, nil, 0
 	t.stats.Completions += uint64(len(dst) - base)
+	t.gauge.Set(t.backlog(), t.credits.entries)
 	t.nowRead = false
 	return dst, err
 }
@@ -69,7 +70,7 @@ func (t *Transport) work(base int, timeout time.Duration) error {
 	for {
 		t.blocks.fill()
 		t.unpark()
-		t.release()
+		t.regulate()
 		more := t.issue()
 		pending := t.ring.Pending()
 		may := !more && timeout != 0 && len(t.out) == base && !t.waiting() && t.mayBlock()
@@ -164,6 +165,10 @@ func (t *Transport) sleep(timeout time.Duration) error {
 // completion are settled; the rest waits in events. With all set, so do sends.
 func (t *Transport) drain(all bool) {
 	first, end := t.ring.Ready()
+	t.stats.WaitingPeak = max(t.stats.WaitingPeak, t.backlog()+int(end-first))
+	if t.overflown { // what comes now had no place before
+		t.counters.Overflowed += uint64(end - first)
+	}
 	for ; first != end; first++ {
 		c := t.ring.Completion(first)
 		e := event{c.UserData(), c.Result(), c.Flags()}
@@ -292,6 +297,9 @@ func (t *Transport) dispatch(e *event) {
 // stale frees what a completion brings that belongs to nobody any more.
 func (t *Transport) stale(k kind, e *event) {
 	t.stats.Stale++
+	if k == kindAccept {
+		t.accepting--
+	}
 	if e.flags&ring.FlagMore == 0 {
 		t.outstanding--
 	}

@@ -15,13 +15,12 @@ const (
 	cqeBuffer      = ring.FlagBuffer
 	cqeMore        = ring.FlagMore
 
-	recvMultishot   = 1 << 1
-	sendVectorized  = 1 << 5
-	acceptMultishot = 1 << 0
-	pollMultishot   = 1 << 0
-	cancelAll       = 1 << 0
-	cancelFD        = 1 << 1
-	cancelAny       = 1 << 2
+	recvMultishot  = 1 << 1
+	sendVectorized = 1 << 5
+	pollMultishot  = 1 << 0
+	cancelAll      = 1 << 0
+	cancelFD       = 1 << 1
+	cancelAny      = 1 << 2
 
 	// unmasked is what a poll reports unasked: IO_POLL_UNMASK in io_uring/poll.c.
 	unmasked = unix.POLLERR | unix.POLLHUP | unix.POLLNVAL | unix.POLLRDHUP

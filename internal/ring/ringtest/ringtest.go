@@ -35,7 +35,7 @@ type Script struct {
 	NoSplice int
 
 	// An older kernel: EINVAL for what it does not know.
-	LacksLimits, LacksVectors, LacksMultishotAccept bool
+	LacksLimits, LacksVectors bool
 }
 
 // Faults counts what went wrong.

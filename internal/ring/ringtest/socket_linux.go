@@ -210,33 +210,20 @@ func (r *request) push(n int) int32 {
 
 func (r *request) accept() {
 	k := r.k
-	multishot := r.e.Ioprio&acceptMultishot != 0
-	if multishot && k.script.LacksMultishotAccept {
-		r.end(-int32(unix.EINVAL), 0)
-		return
-	}
 	// Once it waits, an accept is tried only when a connection is there: accept4(2) looks for a descriptor first and
 	// would return EMFILE.
-	tried := r.begun
+	if r.begun {
+		if n, err := unix.Poll([]unix.PollFd{{Fd: int32(r.file), Events: unix.POLLIN}}, 0); err != nil || n == 0 {
+			return
+		}
+	}
 	r.begun = true
-	for range rounds {
-		if fds := []unix.PollFd{{Fd: int32(r.file), Events: unix.POLLIN}}; tried {
-			if n, err := unix.Poll(fds, 0); err != nil || n == 0 {
-				return
-			}
-		}
-		if k.fails(k.script.AcceptFails, &k.faults.AcceptFailures) {
-			r.end(-int32(unix.EMFILE), 0)
-			return
-		}
-		n := call(unix.SYS_ACCEPT4, uintptr(r.file), 0, 0, uintptr(r.e.OpFlags), 0)
-		if n == again {
-			return
-		}
-		if n < 0 || !multishot || !r.post(n, 0) {
-			r.end(n, 0)
-			return
-		}
+	if k.fails(k.script.AcceptFails, &k.faults.AcceptFailures) {
+		r.end(-int32(unix.EMFILE), 0)
+		return
+	}
+	if n := call(unix.SYS_ACCEPT4, uintptr(r.file), 0, 0, uintptr(r.e.OpFlags), 0); n != again {
+		r.end(n, 0)
 	}
 }
 
