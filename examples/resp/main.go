@@ -9,6 +9,8 @@
 //     keep all replies in memory. Read while you write. When nothing of a reply has left for a minute, the connection
 //     is aborted.
 //   - What a transaction queues, how many keys a client watches, and how large a reply gets is bounded.
+//   - CLIENT TRACKING, which client-side caches need, is refused as an unknown subcommand. rueidis has its
+//     cache on by default and then refuses to connect, with ErrNoCache: set ClientOption.DisableCache.
 //   - What looks like a request and is none ends the connection at the first wrong byte (package resp).
 package main
 
