@@ -1,7 +1,7 @@
 // Compare runs weir, its peers and two bare servers in C side by side under the same loads, on this machine, and writes
 // tables (report.md) and everything it measured (report.json).
 //
-//	go run ./cmd/compare -quick            # three minutes
+//	go run ./cmd/compare -quick            # five minutes
 //	go run ./cmd/compare -out results      # everything
 //	go run ./cmd/compare -quick -servers weir -against ../../weir-before
 //	go run ./cmd/compare -scenario echo-64c -servers weir,gnet,c-epoll
@@ -31,7 +31,7 @@ type options struct {
 func main() {
 	var o options
 	flag.BoolVar(&o.Quick, "quick", false,
-		"some scenarios, fewer and shorter slices: three minutes at most on a quiet machine")
+		"some scenarios, fewer and shorter slices: five minutes or so on a quiet machine")
 	flag.StringVar(&o.against, "against", "", "another checkout of weir: its servers run beside the present ones")
 	flag.StringVar(&o.Scenario, "scenario", "", "only scenarios whose names contain one of these parts, comma-separated")
 	flag.StringVar(&o.Servers, "servers", "", "only servers whose names contain one of these parts, comma-separated")

@@ -37,19 +37,27 @@ func (r *Report) beforeAndNow(b *strings.Builder) {
 	}
 	fmt.Fprintf(b, "\n## Before and now\n\n"+
 		"The weir of %s is *before*. CPU is the time of the server's process per message. "+
-		"A ratio is now to before; below 1 is better, of messages/s above 1. **Worse** and *better* say that all rounds "+
-		"agree, that is by more than the spread; ≈ is a tie all the same.\n\nRows that are worse: %d of %d.\n\n%s",
+		"A ratio is now to before; below 1 is better, of messages/s above 1. **Worse** and *better* say that the whole "+
+		"interval is on one side of 1; ≈ is a tie all the same. *Can't tell*: the interval holds 1 and reaches 5 %% to a "+
+		"side, so that more rounds are needed.\n\nRows that are worse: %d of %d.\n\n%s",
 		r.Config.Against, worse, len(t.rows), &t)
 }
 
 const isWorse = " **worse**"
 
-// verdict says whether all rounds agree in which is better.
+const cannotTell = " *can't tell*"
+
+// verdict says which is better, when the rounds tell that.
 func (m metric) verdict(s stats.Summary) string {
 	switch {
-	case s.N == 0 || s.Min <= 1 && s.Max >= 1:
+	case s.N == 0:
 		return ""
-	case (s.Min > 1) == m.moreWins:
+	case s.Low <= 1 && s.High >= 1:
+		if stats.Tie(s.Low) && stats.Tie(s.High) {
+			return ""
+		}
+		return cannotTell
+	case (s.Low > 1) == m.moreWins:
 		return " *better*"
 	}
 	return isWorse

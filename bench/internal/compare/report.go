@@ -118,7 +118,8 @@ func (r *Report) preface(b *strings.Builder) {
 		r.Begun.UTC().Format("2006-01-02 15:04 UTC"), r.Took.Round(time.Second))
 	fmt.Fprintf(b,
 		"Server on processor %d, load on processor %d (unpinned: both anywhere). A ratio is the median of the ratios of "+
-			"each round, with the smallest and the largest. ≈ is a tie: less than %.0f %% apart. †n: n rounds were disturbed "+
+			"each round, with the interval that holds it with a confidence of 95 %% (of fewer than six rounds: the "+
+			"smallest and the largest). ≈ is a tie: less than %.0f %% apart. †n: n rounds were disturbed "+
 			"by other processes in each of %d tries.\n", r.Config.ServerCPU, r.Config.LoadCPU, stats.TieBelow*100, maxTries)
 	if len(r.Procs) > 0 {
 		var chosen []string

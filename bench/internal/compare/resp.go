@@ -159,7 +159,7 @@ func (r *Runner) respScenario(ctx context.Context, what respLoad, servers []*res
 		}
 		s.size = min(max(int(first.PerSecond*r.cfg.Slice.Seconds()), minRequests), maxRequests)
 	}
-	for i := range r.cfg.Rounds {
+	for i := range o.Scenario.Rounds(&r.cfg) {
 		for j := range servers {
 			s := servers[j]
 			if i%2 == 1 {

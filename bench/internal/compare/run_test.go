@@ -19,6 +19,7 @@ import (
 
 	"github.com/weirnet/weir/bench/internal/lab"
 	"github.com/weirnet/weir/bench/internal/procfs"
+	"github.com/weirnet/weir/bench/internal/stats"
 )
 
 func TestAQuickComparisonOfTwoServersWritesItsReport(t *testing.T) {
@@ -54,7 +55,7 @@ func TestAQuickComparisonOfTwoServersWritesItsReport(t *testing.T) {
 	for _, o := range read.Outcomes {
 		names = append(names, o.Scenario.Name)
 		for _, c := range o.Cells {
-			require.Len(t, c.Rounds, 2, "%s %s", o.Scenario.Name, c.Server)
+			require.Len(t, c.Rounds, o.Scenario.Rounds(&report.Config), "%s %s", o.Scenario.Name, c.Server)
 			assert.GreaterOrEqual(t, c.Rounds[0].PerSecond, 0.0)
 			assert.Positive(t, c.RSSBytes)
 		}
@@ -68,7 +69,7 @@ func TestAQuickComparisonOfTwoServersWritesItsReport(t *testing.T) {
 	}
 }
 
-func TestWorseIsWhatIsWorseInEveryRound(t *testing.T) {
+func TestWorseIsWhatIsWorseByMoreThanItsInterval(t *testing.T) {
 	o := made("worse", Raw, map[string][]float64{"weir-uring": {11, 12}, "weir-uring-before": {10, 10}})
 	p := made("within its spread", Raw, map[string][]float64{"weir-uring": {11, 10}, "weir-uring-before": {10, 10}})
 	q := made("better", Raw, map[string][]float64{"weir-epoll": {9, 9.9}, "weir-epoll-before": {10, 10}, "net": {1}})
@@ -78,7 +79,8 @@ func TestWorseIsWhatIsWorseInEveryRound(t *testing.T) {
 	assert.Contains(t, text, "Rows that are worse: 1 of 3.")
 	assert.Contains(t, text,
 		"| worse | weir-uring | 10.0 | 11.5 | 1.15 (1.10–1.20) **worse** | 0.87 (0.83–0.91) **worse** |")
-	assert.Contains(t, text, "| within its spread | weir-uring | 10.0 | 10.5 | 1.05 (1.00–1.10) | ≈ 0.95 (0.91–1.00) |")
+	assert.Contains(t, text,
+		"| within its spread | weir-uring | 10.0 | 10.5 | 1.05 (1.00–1.10) *can't tell* | ≈ 0.95 (0.91–1.00) *can't tell* |")
 	assert.Contains(t, text,
 		"| better | weir-epoll | 10.0 | 9.45 | 0.95 (0.90–0.99) *better* | 1.06 (1.01–1.11) *better* |")
 	r.Config.Against, r.Outcomes = "", r.Outcomes[:0]
@@ -252,4 +254,32 @@ func TestSpecsHaveDifferentNames(t *testing.T) {
 		assert.False(t, seen[s.Name], s.Name)
 		seen[s.Name] = true
 	}
+}
+
+func TestAVerdictIsTheIntervals(t *testing.T) {
+	for _, c := range []struct {
+		low, high float64
+		want      string
+	}{
+		{0.96, 1.04, ""},
+		{0.94, 1.04, cannotTell},
+		{0.96, 1.06, cannotTell},
+		{1, 1.06, cannotTell},
+		{1.001, 1.06, isWorse},
+		{0.9, 0.999, " *better*"},
+	} {
+		assert.Equal(t, c.want, cpuMetric.verdict(stats.Summary{Low: c.low, High: c.high, N: 6}), "%v", c)
+	}
+	assert.Empty(t, cpuMetric.verdict(stats.Summarize(nil)))
+}
+
+func TestLightLoadsGetMoreRoundsInAQuickRun(t *testing.T) {
+	light := []string{}
+	for _, s := range Scenarios() {
+		if s.Quick && s.Rounds(&Config{Quick: true, Rounds: 5}) == 15 {
+			light = append(light, s.Name)
+		}
+		assert.Equal(t, 7, s.Rounds(&Config{Rounds: 7}), s.Name)
+	}
+	assert.Equal(t, []string{"echo-1c-64B-d1", "open-64c-20k"}, light)
 }

@@ -144,7 +144,7 @@ const rawSuffix = "-raw"
 
 // Run runs a scenario with all servers that take part.
 func (r *Runner) Run(ctx context.Context, s Scenario) (Outcome, error) {
-	return r.run(ctx, s, r.specs(&s), r.cfg.Rounds)
+	return r.run(ctx, s, r.specs(&s), s.Rounds(&r.cfg))
 }
 
 func (r *Runner) run(ctx context.Context, s Scenario, specs []lab.Spec, rounds int) (o Outcome, err error) {

@@ -49,6 +49,20 @@ func (s *Scenario) Stretch() time.Duration {
 	return 1
 }
 
+// lightRounds is how many times the rounds of a quick run are run where the load is light: there, a window holds few
+// messages, and rounds differ by more than the 5 % that they are to tell.
+const lightRounds = 3
+
+// Rounds is in how many rounds the scenario runs.
+func (s *Scenario) Rounds(cfg *Config) int {
+	light := s.Group == Paced || s.Load.Kind == load.Closed && s.Load.Conns*max(s.Load.Pipeline, 1) == 1 ||
+		s.Group == respGroup && strings.HasSuffix(s.Name, "-P1")
+	if cfg.Quick && light {
+		return lightRounds * cfg.Rounds
+	}
+	return cfg.Rounds
+}
+
 // Pinned reports whether the server has one processor for itself and the load generator another.
 func (s *Scenario) Pinned() bool { return s.Group != Unpinned }
 

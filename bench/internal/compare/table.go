@@ -98,7 +98,7 @@ func number(x float64) string {
 	return fmt.Sprintf("%.3f", x)
 }
 
-// ratioText shows a ratio with its spread; ≈ says that it is a tie.
+// ratioText shows a ratio with its interval; ≈ says that it is a tie.
 func ratioText(s stats.Summary) string {
 	if s.N == 0 {
 		return "–"
@@ -107,7 +107,7 @@ func ratioText(s stats.Summary) string {
 	if stats.Tie(s.Median) {
 		tie = "≈ "
 	}
-	return fmt.Sprintf("%s%.2f (%.2f–%.2f)", tie, s.Median, s.Min, s.Max)
+	return fmt.Sprintf("%s%.2f (%.2f–%.2f)", tie, s.Median, s.Low, s.High)
 }
 
 // mark shows how many rounds of a cell were disturbed.

@@ -11,19 +11,38 @@ import (
 const TieBelow = 0.05
 
 // Summary tells where a sample lies: its median, and its spread as the smallest and the largest value and the
-// quartiles.
+// quartiles. Low and High are the interval in which the median of all that could have been measured lies with a
+// confidence of 95 %; of fewer than six values, which do not tell that, they are Min and Max.
 type Summary struct {
-	Median, Min, Max, Q1, Q3 float64
-	N                        int
+	Median, Min, Max, Q1, Q3, Low, High float64
+	N                                   int
 }
 
 // Summarize sums up xs; NaNs are left out. Of nothing, all is NaN.
 func Summarize(xs []float64) Summary {
 	sorted := slices.DeleteFunc(slices.Clone(xs), math.IsNaN)
 	slices.Sort(sorted)
-	return Summary{
+	s := Summary{
 		Median: quantile(sorted, 0.5), Min: quantile(sorted, 0), Max: quantile(sorted, 1),
-		Q1: quantile(sorted, 0.25), Q3: quantile(sorted, 0.75), N: len(sorted),
+		Q1: quantile(sorted, 0.25), Q3: quantile(sorted, 0.75), Low: math.NaN(), High: math.NaN(), N: len(sorted),
+	}
+	if s.N > 0 {
+		k := beyond(s.N)
+		s.Low, s.High = sorted[k], sorted[s.N-1-k]
+	}
+	return s
+}
+
+// beyond returns how many values at each end of a sorted sample of n lie outside of the interval of the median: it
+// misses when fewer values than that are on one side of the median, which is a matter of coins.
+func beyond(n int) (k int) {
+	const miss = 0.05
+	p := math.Pow(0.5, float64(n)) // of exactly k values on one side
+	for sum := p; ; k++ {
+		p *= float64(n-k) / float64(k+1)
+		if sum += p; 2*sum > miss {
+			return k
+		}
 	}
 }
 
