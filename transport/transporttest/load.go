@@ -34,6 +34,20 @@ func acceptLimit(r *rig) {
 		r.done(rest)
 		r.must("the rest", rest.err)
 		taken += more
+		acc = r.server().acceptSome(h, limit)
+		for range limit { // one after the other
+			con := r.client().connect(dial)
+			r.done(con)
+			r.quiet()
+		}
+		r.done(acc)
+		last := r.client().connect(dial)
+		r.done(last)
+		r.quiet()
+		rest = r.server().acceptSome(h, 1)
+		r.done(rest)
+		r.must("the one behind the limit", rest.err)
+		taken += limit + 1
 	}
 }
 
