@@ -179,10 +179,15 @@ func (s *stream[M]) leave(ctx *pipeline.Context, intact bool) {
 	}
 }
 
-// pass hands on what is in b, which may be nil, from off on as bytes. It borrows b until return.
+// pass hands on what is in b, which may be nil, from off on as bytes. It borrows b until return. It ends the batch: a
+// decoder may be replaced in any event, and behind those that are no read the channel ends none.
 func (s *stream[M]) pass(ctx *pipeline.Context, b *buffer.Buf, off int) {
-	if b != nil && b.Len() > off {
-		ctx.FireRead(b.Scratch(&s.view, off, b.Len()-off))
+	if b == nil || b.Len() <= off {
+		return
+	}
+	ctx.FireRead(b.Scratch(&s.view, off, b.Len()-off))
+	if ctx.Open() {
+		ctx.FireReadComplete()
 	}
 }
 

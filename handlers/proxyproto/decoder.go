@@ -308,6 +308,9 @@ func (d *Decoder) handOver(ctx *pipeline.Context) {
 		if n := held.Len() - d.taken; n > 0 && ctx.Open() {
 			ctx.FireRead(held.Scratch(&d.view, d.taken, n))
 			d.view = buffer.Buf{}
+			if ctx.Open() {
+				ctx.FireReadComplete() // in an event that is no read the channel ends no batch
+			}
 		}
 	}
 	if d.eof && ctx.Open() {
@@ -338,7 +341,6 @@ func (d *Decoder) late(ctx *pipeline.Context) error {
 	case d.undecided():
 		d.settle(passing)
 		d.pass(ctx)
-		ctx.FireReadComplete()
 	default:
 		d.fail(ctx, fmt.Errorf("%w: after %v", ErrTimeout, d.cfg.Timeout))
 	}

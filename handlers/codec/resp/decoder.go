@@ -139,9 +139,12 @@ func (d *decoder[M]) HandlerRemoved(ctx *pipeline.Context) error {
 	d.removed = true
 	if ctx.Open() && !d.failed { // else there may be a panic behind us, and cur no longer ours to look at
 		d.settle()
-		d.pass(ctx, d.rest, 0)
-		d.pass(ctx, d.cur, d.off)
-		d.pass(ctx, d.late, 0)
+		passed := d.pass(ctx, d.rest, 0)
+		passed = d.pass(ctx, d.cur, d.off) || passed
+		passed = d.pass(ctx, d.late, 0) || passed
+		if passed && ctx.Open() {
+			ctx.FireReadComplete() // in an event that is no read the channel ends no batch
+		}
 	}
 	d.cur, d.pulled, d.late = nil, 0, release(d.late)
 	if !d.inRest {
@@ -154,11 +157,14 @@ func (d *decoder[M]) HandlerRemoved(ctx *pipeline.Context) error {
 	return nil
 }
 
-// pass hands on what is in b, which may be nil, from off on as bytes. It borrows b until return.
-func (d *decoder[M]) pass(ctx *pipeline.Context, b *buffer.Buf, off int) {
-	if b != nil && b.Len() > off {
-		ctx.FireRead(b.Scratch(&d.view, off, b.Len()-off))
+// pass hands on what is in b, which may be nil, from off on as bytes, and reports whether there was something. It
+// borrows b until return.
+func (d *decoder[M]) pass(ctx *pipeline.Context, b *buffer.Buf, off int) bool {
+	if b == nil || b.Len() <= off {
+		return false
 	}
+	ctx.FireRead(b.Scratch(&d.view, off, b.Len()-off))
+	return true
 }
 
 // decode hands on the messages in rest and b, as far as reading is not paused. It borrows b, which may be nil, until
