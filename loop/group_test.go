@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -161,6 +162,31 @@ func TestOnThreadKnowsTheLoopsOfTheWholeProcess(t *testing.T) {
 		require.NoError(t, group.Wait(context.Background()))
 	}
 	assert.False(t, loop.OnThread())
+}
+
+// A goroutine may move from one thread to the next at any moment, and a loop may begin on the one that it left.
+func TestOnThreadIsFalseBesideLoopsThatBeginAndEnd(t *testing.T) {
+	var ended atomic.Bool
+	var wrong atomic.Int64
+	var callers sync.WaitGroup
+	for range 4 {
+		callers.Go(func() {
+			for !ended.Load() {
+				if loop.OnThread() {
+					wrong.Add(1)
+				}
+			}
+		})
+	}
+	for range 300 {
+		g, _, _ := testGroup(t, 4, nil)
+		require.NoError(t, g.Start())
+		g.Stop()
+		require.NoError(t, g.Wait(context.Background()))
+	}
+	ended.Store(true)
+	callers.Wait()
+	assert.Zero(t, wrong.Load())
 }
 
 func TestOnThreadIsTrueInsideRunOnceAlone(t *testing.T) {

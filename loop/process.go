@@ -24,10 +24,10 @@ var process struct {
 // OnThread reports whether the caller runs on the thread of a loop, of any Group of the process. There, waiting for
 // a loop may wait for ever: for itself, or for another one that waits for this one. Any goroutine.
 func OnThread() bool {
-	id := threadID()
 	process.mu.Lock()
 	defer process.mu.Unlock()
-	return process.threads[id] > 0
+	// Asked under the lock: before it, the goroutine might leave a thread on which a loop begins then.
+	return process.threads[threadID()] > 0
 }
 
 // enter notes that the loop runs on the calling thread from here on, until leave.
