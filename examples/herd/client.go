@@ -80,20 +80,24 @@ func (c *child) sample() (s sample, err error) {
 // stop ends the server by the end of its input.
 func (c *child) stop() error { return errors.Join(c.in.Close(), c.cmd.Wait()) }
 
-// measure measures one way: connections one by one, many at once, and few on two loops.
+// measure measures one way: connections one by one, many at once, and few on two loops. One server runs at a time.
 func measure(cfg config, r row, stderr io.Writer) (m measurement, err error) {
-	c, err := startChild(cfg, r, cfg.loops, stderr)
-	if err != nil {
-		return m, err
-	}
-	defer func() { err = errors.Join(err, c.stop()) }()
-	if err := m.oneByOne(c, cfg.connections); err != nil {
-		return m, err
-	}
-	if err := m.atOnce(c, cfg.clients, cfg.window); err != nil {
+	if err := m.onAllLoops(cfg, r, stderr); err != nil {
 		return m, err
 	}
 	return m, m.onTwoLoops(cfg, r, stderr)
+}
+
+func (m *measurement) onAllLoops(cfg config, r row, stderr io.Writer) (err error) {
+	c, err := startChild(cfg, r, cfg.loops, stderr)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.stop()) }()
+	if err := m.oneByOne(c, cfg.connections); err != nil {
+		return err
+	}
+	return m.atOnce(c, cfg.clients, cfg.window)
 }
 
 // oneByOne makes connections that stay, so that the loops wake up for nothing but new ones.
