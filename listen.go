@@ -27,8 +27,7 @@ import (
 // On TCP every loop has a listener of its own (SO_REUSEPORT, with more than one loop) and the kernel spreads the
 // connections by a hash of their addresses: few connections may be spread unevenly. A port on which anybody listens is
 // refused, unless SharePort is set, but not before a second: it may be a server that was killed just now. A Unix socket
-// has one listener from which every loop accepts: each connection wakes all idle loops on epoll, and the fastest has
-// it.
+// has one listener from which every loop accepts: each connection wakes one idle loop, nearly always the same.
 func (s *Server) Listen(network, address string) (net.Addr, error) {
 	e, err := s.begin("listen")
 	if err != nil {

@@ -45,6 +45,7 @@ type Listener struct {
 
 	accepting bool
 	paused    bool
+	resting   bool // after an error, until the timer fires
 	closing   bool
 	closed    bool
 	aborted   bool
@@ -83,7 +84,10 @@ func Listen(l *loop.Loop, cfg ListenerConfig) (*Listener, error) {
 		l.Unregister(reg)
 		return nil, err
 	}
-	ln.timer = l.NewTimer(ln, ln.accept)
+	ln.timer = l.NewTimer(ln, func() {
+		ln.resting = false
+		ln.accept()
+	})
 	ln.accept()
 	return ln, nil
 }
@@ -102,7 +106,7 @@ func (ln *Listener) Pause() {
 	}
 }
 
-// Resume accepts again, those first that were accepted and not admitted.
+// Resume accepts again, those first that were accepted and not admitted. The pause after an error goes on to its end.
 func (ln *Listener) Resume() {
 	for len(ln.waiting) > 0 && !ln.closing {
 		if !ln.admit() {
@@ -185,6 +189,7 @@ func (ln *Listener) completeAccept(cp *transport.Completion) {
 	} else {
 		ln.backoff = min(2*ln.backoff, maxAcceptBackoff)
 	}
+	ln.resting = true
 	ln.timer.Reset(ln.backoff)
 	if ln.cfg.Error != nil {
 		ln.cfg.Error(fmt.Errorf("channel: accept: %w", cp.Err))
@@ -234,7 +239,7 @@ func (ln *Listener) refuse(h transport.Handle) {
 }
 
 func (ln *Listener) accept() {
-	if ln.accepting || ln.paused || ln.closing {
+	if ln.accepting || ln.paused || ln.resting || ln.closing {
 		return
 	}
 	ln.accepting = true

@@ -46,6 +46,27 @@ func TestAcceptErrorsPauseAndRecover(t *testing.T) {
 	assert.EqualValues(t, 50, ln.Accepted)
 }
 
+// A server that resumes at each connection that ends would else ask for descriptors as often as it runs out of them.
+func TestResumeDoesNotCutShortThePauseAfterAnError(t *testing.T) {
+	p := newPair(t, sim.Config{Faults: sim.Faults{AcceptError: 1}})
+	failed := 0
+	ln, err := channel.Listen(p.server, channel.ListenerConfig{
+		Transport:     transport.ListenConfig{Network: "tcp", Address: address},
+		AcceptBackoff: 50 * time.Millisecond,
+		Error:         func(error) { failed++ },
+	})
+	require.NoError(t, err)
+	p.dial(&probe{})
+	p.until("accepting failed", func() bool { return failed == 1 })
+	for range 40 {
+		ln.Pause()
+		ln.Resume()
+		p.run(time.Millisecond)
+	}
+	require.Equal(t, 1, failed)
+	p.until("it is tried again", func() bool { return failed == 2 })
+}
+
 func TestPausedListenerLeavesConnectionsInTheBacklog(t *testing.T) {
 	p := newPair(t, sim.Config{})
 	p.listen(func() []any { return []any{echo{}} })

@@ -126,10 +126,8 @@ func (t *Transport) failAccept(s *slot, errno syscall.Errno) {
 func (t *Transport) accepted(s *slot, fd int) {
 	l := s.listener
 	if !l.socket.Inherits {
-		if l.options.Apply(fd, l.socket.Family, l.socket.Known) != nil {
-			_ = sys.Close(fd) // as if the peer had gone
-			return
-		}
+		// A peer that is already gone shows when it is read from.
+		_ = l.options.Apply(fd, l.socket.Family, l.socket.Known)
 	}
 	c := transport.Completion{Token: l.token, More: true, Unix: l.socket.Family == unix.AF_UNIX}
 	if !c.Unix && sys.RemoteAddress(fd, l.socket.Family, &t.peer) == 0 {
@@ -138,6 +136,7 @@ func (t *Transport) accepted(s *slot, fd int) {
 	conn := t.slots.take(fd, stateOpen)
 	if conn == nil {
 		_ = sys.Close(fd)
+		t.failAccept(s, unix.ENFILE)
 		return
 	}
 	c.Handle = conn.handle()
