@@ -67,8 +67,8 @@ type Config struct {
 	PausedCloseTimeout time.Duration
 	// MaxPostedTasks bounds the Ref.Execute tasks that wait for the loop, per channel. Zero means 1024.
 	MaxPostedTasks int
-	// Logger gets panics and failures of Init: of the channels of a listener, 10 lines a second and 100 at once; how many
-	// were left out stands in the next line. Nil means the loop's.
+	// Logger gets panics and failures of Init: of the channels of a listener on one loop, 10 lines a second and 100 at
+	// once; how many were left out stands in the next line. Nil means the loop's.
 	Logger *slog.Logger
 	// Init fills the pipeline of a new channel. When it fails, the connection is closed.
 	Init func(*pipeline.Pipeline) error

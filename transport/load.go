@@ -4,16 +4,10 @@ import "sync/atomic"
 
 // Load is how full a transport is, as of the end of its last Wait.
 type Load struct {
-	Waiting int // completions that have come and were not handed out
-	Entries int // those that it holds before it slows accepting and arming down
-}
-
-// Ratio is Waiting as a part of Entries; zero without Entries.
-func (l Load) Ratio() float64 {
-	if l.Entries == 0 {
-		return 0
-	}
-	return float64(l.Waiting) / float64(l.Entries)
+	Waiting int // completions that wait to be handed out; on epoll also events that will yield some
+	// Entries is what Waiting is measured by: the length of a ring's completion queue, which arms less from 75 % on, or
+	// of a batch of events.
+	Entries int
 }
 
 // LoadGauge is what a transport keeps its Load in. The transport's goroutine sets it, any may read it.

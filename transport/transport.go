@@ -42,8 +42,8 @@ type Transport interface {
 	// a Wait count as one. After Close it returns ErrClosed.
 	Wake() error
 
-	// Load returns how many completions wait to be handed out, and how many the transport holds before it slows down, as
-	// of the end of the last Wait. Any goroutine, also after Close.
+	// Load returns how many completions wait to be handed out, and what that is measured by, as of the end of the last
+	// Wait. Any goroutine, also after Close.
 	Load() Load
 
 	// Now is the time since some fixed point: monotonic, read at most once per Wait, virtual on sim.

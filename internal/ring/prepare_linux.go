@@ -79,7 +79,7 @@ func SkipSuccess(e *SQE) { e.SetFlags(sqeSkipSuccess) }
 // HardLink makes the next entry wait for the end of this one, however it ends. Both must go to the kernel in one Enter.
 func HardLink(e *SQE) { e.SetFlags(sqeHardLink) }
 
-// Accept prepares an accept4(2), with multishot one that goes on.
+// Accept prepares an accept4(2): one connection.
 func Accept(e *SQE, fd int32) {
 	e.PrepOperation(abi.IORING_OP_ACCEPT, fd, 0, 0, 0)
 	e.SetOpFlags(unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK)

@@ -18,6 +18,7 @@ type credits struct {
 	blocks  int // shown to the kernel: each brings a completion of a receive that goes on by itself
 }
 
+// divide returns the shares of a queue of so many entries.
 func divide(entries int) credits {
 	return credits{entries: entries, accepts: max(1, entries/8), blocks: max(1, entries/2)}
 }
@@ -27,7 +28,7 @@ type gate uint8
 
 const (
 	gateOpen gate = iota
-	gateSlow      // a few in each turn
+	gateSlow      // a few for each enter
 	gateShut
 )
 
@@ -38,7 +39,7 @@ const (
 	openBelow = 50 // once shut
 )
 
-// next is the gate's state while waiting completions of entries wait to be handed out.
+// next returns the state behind g when so many of the queue's entries wait to be handed out.
 func (g gate) next(waiting, entries int) gate {
 	switch load := 100 * waiting; {
 	case load >= shutFrom*entries, g == gateShut && load >= openBelow*entries:
@@ -49,7 +50,8 @@ func (g gate) next(waiting, entries int) gate {
 	return gateOpen
 }
 
-// regulate sets how much may be armed in this turn and puts what was held back into the queue, as much as that is.
+// regulate sets how much may be armed before the next enter and puts what was held back into the queue, as much as that
+// is.
 func (t *Transport) regulate() {
 	t.gate = t.gate.next(t.backlog(), t.credits.entries)
 	switch t.gate {
@@ -67,10 +69,10 @@ func (t *Transport) regulate() {
 	t.held = t.held[:copy(t.held, t.held[n:])]
 }
 
-// backlog is how many completions wait to be handed out.
+// backlog returns how many completions wait to be handed out.
 func (t *Transport) backlog() int { return t.events.Len() + t.done.Len() }
 
-// hold keeps w for later and returns true when no more may be armed in this turn.
+// hold keeps w for later and returns true when no more may be armed before the next enter.
 func (t *Transport) hold(w *work, count *uint64) bool {
 	if t.arms > 0 {
 		t.arms--
@@ -81,5 +83,5 @@ func (t *Transport) hold(w *work, count *uint64) bool {
 	return true
 }
 
-// room is how many entries may be made in this turn.
+// room returns how many entries may be made in this turn.
 func (t *Transport) room() int { return t.ring.CQSpace() - t.blocks.free() - t.credits.accepts }

@@ -68,6 +68,18 @@ func TestCreditsBoundAccepts(t *testing.T) {
 	}
 }
 
+// TestCreditsOfAListenerAreSixteen however long the queue is.
+func TestCreditsOfAListenerAreSixteen(t *testing.T) {
+	for limit, armed := range map[int]int{0: 16, 15: 15, 16: 16, 17: 16} {
+		d := drive(t, Config{})
+		h, _ := d.listen(transport.SocketConfig{})
+		d.submit(transport.Op{Kind: transport.Accept, Handle: h, Limit: limit})
+		d.quiet()
+		require.Equal(t, armed, d.tr.accepting, "limit %d", limit)
+		require.NoError(t, d.tr.Close())
+	}
+}
+
 // TestCreditsBoundTheBlocksInTheKernel however many are asked for and starved for.
 func TestCreditsBoundTheBlocksInTheKernel(t *testing.T) {
 	d := drive(t, Config{Entries: 32, CompletionEntries: 64, BlockBytes: 256})
@@ -147,6 +159,7 @@ func TestCreditsOfAnAcceptThatFindsNoDescriptor(t *testing.T) {
 	require.NoError(t, unix.Close(free))
 	few := unix.Rlimit{Cur: uint64(free + 3), Max: old.Max}
 	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &few))
+	defer func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &old) }() // also when the test fails
 	accept := d.submit(transport.Op{Kind: transport.Accept, Handle: ln})
 	d.done(accept)
 	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &old))

@@ -23,6 +23,7 @@ const (
 	crowdEnv  = "WEIR_URING_CROWD"
 	crowd     = 10_000
 	crowdSize = 600
+	allSpoke  = "all have spoken\n"
 )
 
 // TestCreditsOf64EntriesCarry10000ConnectionsThatAllSpeakAtOnce: every byte arrives, and nothing is lost.
@@ -39,10 +40,13 @@ func TestCreditsOf64EntriesCarry10000ConnectionsThatAllSpeakAtOnce(t *testing.T)
 	peers := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
 	peers.Env = append(os.Environ(), crowdEnv+"="+addr)
 	var said bytes.Buffer
-	peers.Stdout, peers.Stderr = &said, &said
+	peers.Stderr = &said
 	start, err := peers.StdinPipe()
 	require.NoError(t, err)
+	told, err := peers.StdoutPipe()
+	require.NoError(t, err)
 	require.NoError(t, peers.Start())
+	t.Cleanup(func() { _ = peers.Process.Kill() })
 	d.until("all connections", func() bool { return len(accept.conns) == crowd })
 	var recvs []*call
 	for _, c := range accept.conns {
@@ -50,6 +54,10 @@ func TestCreditsOf64EntriesCarry10000ConnectionsThatAllSpeakAtOnce(t *testing.T)
 	}
 	d.quiet()
 	require.NoError(t, start.Close())
+	spoken := make([]byte, len(allSpoke))
+	_, err = io.ReadFull(told, spoken)
+	require.NoError(t, err, "%s", said.String())
+	require.Equal(t, allSpoke, string(spoken))
 	d.done(recvs...)
 	var sends []*call
 	for i, c := range accept.conns {
@@ -86,6 +94,7 @@ func speakAtOnce(address string) error {
 			return fmt.Errorf("connection %d: %w", i, err)
 		}
 	}
+	fmt.Print(allSpoke)
 	p := make([]byte, crowdSize)
 	for i, c := range conns {
 		if _, err := io.ReadFull(c, p); err != nil {

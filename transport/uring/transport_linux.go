@@ -65,7 +65,7 @@ type Transport struct {
 	overflown   bool                              // so was the queue when it was last looked at
 	credits     credits                           // set by Open
 	gate        gate                              // as of this turn
-	arms        int                               // accepts and receives that may still be armed in this turn
+	arms        int                               // accepts and receives that may be armed before the next enter
 	accepting   int                               // accepts in the kernel
 	urgent      int                               // sends that must end in the next Wait
 	watched     stage                             // of the poll on wake's eventfd

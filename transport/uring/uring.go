@@ -128,6 +128,6 @@ type Counters struct {
 	Overflows   uint64 // times the completion queue did not hold all completions
 	Overflowed  uint64 // completions that came late because of that, at most
 	Lost        uint64 // completions that the kernel lost, after which the transport is of no use
-	HeldAccepts uint64 // accepts armed later, because from 75 % of the completion queue on waited to be handed out
+	HeldAccepts uint64 // accepts armed later, because 75 % of the completion queue or more waited
 	HeldReceive uint64 // receives armed later, for the same reason
 }

@@ -37,13 +37,14 @@ func Summarize(xs []float64) Summary {
 // misses when fewer values than that are on one side of the median, which is a matter of coins.
 func beyond(n int) (k int) {
 	const miss = 0.05
-	p := math.Pow(0.5, float64(n)) // of exactly k values on one side
-	for sum := p; ; k++ {
-		p *= float64(n-k) / float64(k+1)
-		if sum += p; 2*sum > miss {
-			return k
+	p := float64(n) * math.Log(0.5) // the logarithm: of exactly k values on one side
+	for sum := math.Exp(p); k < n/2; k++ {
+		p += math.Log(float64(n-k) / float64(k+1))
+		if sum += math.Exp(p); 2*sum > miss {
+			break
 		}
 	}
+	return k
 }
 
 // Median is the middle of xs, NaN of nothing.
