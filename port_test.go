@@ -67,6 +67,7 @@ func TestOfServersThatBeginAtOnceOneGetsThePort(t *testing.T) {
 				var srvs [servers]*weir.Server
 				for i := range srvs {
 					srvs[i] = &weir.Server{Transport: kind, Loops: 2, Init: initEcho, Logger: quiet()}
+					defer srvs[i].Close() // also when the test fails: its rings count
 					require.NoError(t, ready(&weir.Dialer{Server: srvs[i]}))
 				}
 				var listening atomic.Int32
