@@ -39,8 +39,7 @@ func TestCreditsOf64EntriesCarry10000ConnectionsThatAllSpeakAtOnce(t *testing.T)
 	accept := d.submit(transport.Op{Kind: transport.Accept, Handle: ln})
 	peers := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
 	peers.Env = append(os.Environ(), crowdEnv+"="+addr)
-	var said bytes.Buffer
-	peers.Stderr = &said
+	peers.Stderr = os.Stderr
 	start, err := peers.StdinPipe()
 	require.NoError(t, err)
 	told, err := peers.StdoutPipe()
@@ -56,7 +55,7 @@ func TestCreditsOf64EntriesCarry10000ConnectionsThatAllSpeakAtOnce(t *testing.T)
 	require.NoError(t, start.Close())
 	spoken := make([]byte, len(allSpoke))
 	_, err = io.ReadFull(told, spoken)
-	require.NoError(t, err, "%s", said.String())
+	require.NoError(t, err)
 	require.Equal(t, allSpoke, string(spoken))
 	d.done(recvs...)
 	var sends []*call
@@ -66,7 +65,7 @@ func TestCreditsOf64EntriesCarry10000ConnectionsThatAllSpeakAtOnce(t *testing.T)
 		sends = append(sends, d.send(c.Handle, recvs[i].data))
 	}
 	d.done(sends...)
-	require.NoError(t, peers.Wait(), "%s", said.String())
+	require.NoError(t, peers.Wait())
 	st := d.tr.Stats()
 	t.Logf("%+v", st)
 	require.NotZero(t, st.Overflows)
