@@ -151,6 +151,7 @@ func TestWhatWasPendingIsGivenBackWhateverEnds(t *testing.T) {
 		for seed := range uint64(4) {
 			rng := rand.New(rand.NewPCG(seed, 3))
 			srv := &weir.Server{Transport: kind, Loops: 2, MaxPendingBytes: 1 << 20}
+			srv.Socket.SendBufferBytes = 16 << 10 // the kernel takes little
 			srv.Init = only(func() any { return responder{30_000} })
 			srv.Channel.MaxPendingBytes = 200_000 // some are aborted for it
 			addr := startTCP(t, srv)
@@ -165,7 +166,7 @@ func TestWhatWasPendingIsGivenBackWhateverEnds(t *testing.T) {
 					return err
 				}
 				_ = c.SetDeadline(time.Now().Add(patience))
-				for range rng.IntN(4) {
+				for range rng.IntN(12) {
 					if _, err := c.Write(make([]byte, 1+rng.IntN(20))); err != nil {
 						break // it was aborted
 					}

@@ -3,6 +3,7 @@ package command
 import (
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -68,20 +69,21 @@ func TestATransactionIsOneStepForOthers(t *testing.T) {
 	for range 4 {
 		second := c.other()
 		clients.Go(func() {
-			for range 300 {
+			for range 5000 {
 				for _, request := range []string{"MULTI", "INCR a", "MGET a b", "INCR b", "EXEC"} {
 					second.do(request)
 				}
 			}
 		})
 	}
+	var done atomic.Bool
+	go func() { clients.Wait(); done.Store(true) }()
 	second := c.other()
-	for range 1000 {
+	for !done.Load() { // as long as they go on
 		got := strings.Fields(second.do("MGET a b"))
 		assert.Equal(t, got[2], got[4])
 	}
-	clients.Wait()
-	assert.Equal(t, "*2\r\n$4\r\n1200\r\n$4\r\n1200\r\n", second.do("MGET a b"))
+	assert.Equal(t, "*2\r\n$5\r\n20000\r\n$5\r\n20000\r\n", second.do("MGET a b"))
 }
 
 func TestWhatAClientMakesTheServerKeepIsBounded(t *testing.T) {
