@@ -10,7 +10,7 @@ import (
 func Kernel(t *Tree) (found []Finding) {
 	for _, f := range t.Files {
 		if f.Test || under(f.Package,
-			"internal/sys", "internal/ring", "internal/testenv", "transport/epoll", "transport/uring", "xdp",
+			"internal/sys", "internal/ring", "internal/testenv", "internal/netlab", "transport/epoll", "transport/uring", "xdp",
 			"examples", "cmd") {
 			continue
 		}

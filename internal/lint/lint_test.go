@@ -218,7 +218,7 @@ func TestLengthsAreCountedExactly(t *testing.T) {
 func TestLeftoversAreFound(t *testing.T) {
 	root := write(t, map[string]string{
 		"a.go": "package a\n", "a.go.orig": "", "b/a.go.rej": "", "c~": "", "b/.a.go.swp": "", "old.go": "package a\n",
-		"x.patch": "",
+		"x.patch": "", "a_bpfel.go": "package a\n", "a_bpfel.o": "", "b_bpfel.o": "",
 	})
 	tree, err := lint.Load(root)
 	require.NoError(t, err)
@@ -226,7 +226,7 @@ func TestLeftoversAreFound(t *testing.T) {
 	for _, f := range lint.Leftovers(tree) {
 		got = append(got, f.File)
 	}
-	assert.ElementsMatch(t, []string{"a.go.orig", "b/a.go.rej", "c~", "b/.a.go.swp"}, got)
+	assert.ElementsMatch(t, []string{"a.go.orig", "b/a.go.rej", "c~", "b/.a.go.swp", "b_bpfel.o"}, got)
 }
 
 // Whoever measures or builds has files that git ignores, and files that are not added yet.

@@ -18,8 +18,8 @@ const (
 	columns       = 120 // a line of Go has at most so many characters
 )
 
-// The project speaks of itself alone: machine matches paths of the machine it happens to be written on, proxy the names
-// and settings of proxies and mirrors.
+// The project speaks of itself alone: machine matches paths of the machine it happens to be written on, proxy the
+// names and settings of proxies and mirrors.
 var (
 	//weir:immutable a compiled expression
 	machine = regexp.MustCompile(`(^|[^\w.$}~-])/(work|tmp|root|home)/`)
@@ -75,8 +75,8 @@ func Width(t *Tree) (found []Finding) {
 	return sorted(found)
 }
 
-// unbreakable returns the lines with raw strings, which are also the tags of fields, with long ones, and with elements
-// of tables.
+// unbreakable returns the lines with raw strings, which are also the tags of fields, with long ones, and with
+// elements of tables.
 func (f *File) unbreakable() map[int]bool {
 	lines := map[int]bool{}
 	mark := func(n ast.Node) {
@@ -164,9 +164,13 @@ var leftovers = []string{
 	".log", ".DS_Store",
 }
 
-// Leftovers finds files that nobody meant to commit.
+// Leftovers finds files that nobody meant to commit. The objects of programs for the kernel are meant: bpf2go writes
+// them beside a Go file of the same name.
 func Leftovers(t *Tree) (found []Finding) {
 	for _, name := range t.Paths {
+		if object, ok := strings.CutSuffix(name, "_bpfel.o"); ok && slices.Contains(t.Paths, object+"_bpfel.go") {
+			continue
+		}
 		if slices.ContainsFunc(leftovers, func(end string) bool { return strings.HasSuffix(path.Base(name), end) }) {
 			found = append(found, Finding{name, 1, "a file that a tool has left"})
 		}

@@ -1,0 +1,4 @@
+//go:build !linux
+
+// Package netlab makes small networks of namespaces, which only Linux has.
+package netlab

@@ -1,0 +1,3 @@
+package xdp
+
+//go:generate bash bpf/generate xdp entry
