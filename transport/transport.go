@@ -65,6 +65,16 @@ type Transport interface {
 	// Control runs fn with the descriptor behind h. ErrStale for a stale Handle, ErrNotSupported where there is none.
 	Control(h Handle, fn func(fd uintptr) error) error
 
+	// HandOver lets go of a connected socket on which nothing was submitted yet, for another transport of its kind, on
+	// whichever thread, to take over; the Handle is stale from here on. What arrives meanwhile is received there.
+	// ErrStale for a stale Handle, ErrNotSupported for a listener, ErrBusy while an operation is in progress.
+	HandOver(h Handle) (Socket, error)
+
+	// TakeOver makes a socket that was handed over one of this transport's. It takes ownership, also on error: then the
+	// socket is closed with RST. ErrClosed after Close, ErrNotSupported for a Socket of another kind, else as Accept
+	// fails (ENFILE, EMFILE).
+	TakeOver(s Socket) (Handle, error)
+
 	// Stats returns counters since the transport was opened.
 	Stats() Stats
 
@@ -77,6 +87,13 @@ type Transport interface {
 // Handle names a socket of one transport. It is opaque: a slot and a generation, so that a stale one is recognised.
 // Zero names nothing.
 type Handle uint64
+
+// Socket is a connected socket between two transports. It belongs to one goroutine at a time, any one. Sockets of
+// transports on io_uring and on epoll are of one kind.
+type Socket interface {
+	// Close closes it with RST, when nobody takes it over. Once, and not after TakeOver.
+	Close()
+}
 
 // Kind says what an operation does.
 type Kind uint8

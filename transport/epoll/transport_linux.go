@@ -1,6 +1,7 @@
 package epoll
 
 import (
+	"syscall"
 	"fmt"
 	"net"
 	"time"
@@ -160,6 +161,44 @@ func (t *Transport) Control(h transport.Handle, fn func(fd uintptr) error) error
 	}
 	s.flags |= flagShared // fn may duplicate it
 	return fn(uintptr(s.fd))
+}
+
+// HandOver implements transport.Transport.
+func (t *Transport) HandOver(h transport.Handle) (transport.Socket, error) {
+	s := t.sockets.lookup(h)
+	switch {
+	case s == nil:
+		return nil, transport.ErrStale
+	case s.is(flagListener):
+		return nil, transport.ErrNotSupported
+	case s.is(1<<operations - 1):
+		return nil, transport.ErrBusy
+	}
+	if s.is(flagInEpoll) {
+		t.leave(s)
+	}
+	fd := sys.Detached(s.fd)
+	t.sockets.remove(s)
+	return fd, nil
+}
+
+// TakeOver implements transport.Transport.
+func (t *Transport) TakeOver(socket transport.Socket) (transport.Handle, error) {
+	fd, ok := socket.(sys.Detached)
+	switch {
+	case !ok:
+		socket.Close()
+		return 0, fmt.Errorf("epoll: take over %T: %w", socket, transport.ErrNotSupported)
+	case t.closed:
+		fd.Close()
+		return 0, transport.ErrClosed
+	}
+	s := t.sockets.add(int(fd), 0)
+	if s == nil {
+		fd.Close()
+		return 0, fmt.Errorf("epoll: take over: %w", syscall.ENFILE)
+	}
+	return s.handle(), nil
 }
 
 // Stats returns counters since Open.

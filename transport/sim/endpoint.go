@@ -310,6 +310,9 @@ func (e *endpoint) shut(reset bool) {
 	}
 }
 
+// Close implements transport.Socket: nobody takes it over.
+func (e *endpoint) Close() { e.shut(true) }
+
 func (e *endpoint) name() string {
 	return fmt.Sprintf("socket %d (%v, peer %v)", e.src.id, e.local, e.remote)
 }

@@ -303,6 +303,46 @@ func (t *Transport) Control(h transport.Handle, _ func(fd uintptr) error) error 
 	return fmt.Errorf("sim: Control: %w", transport.ErrNotSupported)
 }
 
+// HandOver implements transport.Transport.
+func (t *Transport) HandOver(h transport.Handle) (transport.Socket, error) {
+	s := t.lookup(h)
+	switch {
+	case s == nil:
+		return nil, transport.ErrStale
+	case s.e == nil:
+		return nil, transport.ErrNotSupported
+	case s.e.recv != nil || s.e.send != nil || s.e.watch != nil:
+		return nil, transport.ErrBusy
+	}
+	e := s.e
+	e.trace("is handed over")
+	t.detach(h)
+	e.t, e.h = nil, 0
+	return e, nil
+}
+
+// TakeOver implements transport.Transport.
+func (t *Transport) TakeOver(socket transport.Socket) (transport.Handle, error) {
+	e, ok := socket.(*endpoint)
+	var err error
+	switch {
+	case !ok || e.w != t.w:
+		err = transport.ErrNotSupported
+	case t.closed:
+		err = transport.ErrClosed
+	default:
+		err = t.full()
+	}
+	if err != nil {
+		socket.Close()
+		return 0, fmt.Errorf("sim: take over: %w", err)
+	}
+	e.t = t
+	e.h = t.attach(e, nil)
+	e.trace("is taken over")
+	return e.h, nil
+}
+
 // Stats returns the counters.
 func (t *Transport) Stats() transport.Stats {
 	stats, load := t.stats, t.load.Load()

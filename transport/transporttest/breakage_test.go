@@ -26,7 +26,7 @@ func breakages() []breakage {
 	for _, group := range [][]breakage{
 		streamBreakages(), dataBreakages(), batchBreakages(), timeBreakages(), limitBreakages(), endBreakages(),
 		cancelBreakages(),
-		closeBreakages(), staleBreakages(), acceptBreakages(), loadBreakages(), watchBreakages(), sendBreakages(),
+		closeBreakages(), staleBreakages(), acceptBreakages(), handOverBreakages(), loadBreakages(), watchBreakages(), sendBreakages(),
 		fileBreakages(),
 	} {
 		all = append(all, group...)
@@ -384,6 +384,74 @@ func staleBreakages() []breakage {
 		}},
 	}
 }
+
+func handOverBreakages() []breakage {
+	return []breakage{
+		{"HandOver eats what has arrived", broken{let: func(b *broken, h transport.Handle) (transport.Socket, error) {
+			b.Transport.Submit(transport.Op{Kind: transport.Recv, Handle: h, Limit: 1})
+			b.Transport.Submit(transport.Op{Kind: transport.Cancel, Handle: h, Target: transport.Recv})
+			out, err := b.Transport.Wait(nil, 0)
+			for _, c := range out {
+				if c.Buf != nil {
+					c.Buf.Release()
+				}
+			}
+			if err != nil {
+				return nil, err
+			}
+			return b.Transport.HandOver(h)
+		}}, []string{"a socket that is handed over loses nothing that comes before, meanwhile and after"}},
+		{"HandOver of a stale Handle returns nil, nil", broken{
+			let: func(b *broken, h transport.Handle) (transport.Socket, error) {
+				s, err := b.Transport.HandOver(h)
+				if errors.Is(err, transport.ErrStale) {
+					err = nil
+				}
+				return s, err
+			},
+		}, []string{"a socket that is handed over is stale where it was"}},
+		{"HandOver of a busy socket says that it is stale", broken{
+			let: func(b *broken, h transport.Handle) (transport.Socket, error) {
+				s, err := b.Transport.HandOver(h)
+				if err != nil {
+					err = transport.ErrStale
+				}
+				return s, err
+			},
+		}, []string{"HandOver refuses listeners and sockets that are in use, and these go on"}},
+		{"what nobody takes over stays open", broken{
+			let: func(b *broken, h transport.Handle) (transport.Socket, error) {
+				s, err := b.Transport.HandOver(h)
+				if err != nil {
+					return nil, err
+				}
+				return &keptOpen{s}, nil
+			},
+			take: func(b *broken, s transport.Socket) (transport.Handle, error) {
+				if k, ok := s.(*keptOpen); ok {
+					s = k.Socket
+				}
+				return b.Transport.TakeOver(s)
+			},
+		}, []string{"a socket that nobody takes over is reset"}},
+		{"TakeOver leaves open what it refuses", broken{
+			take: func(b *broken, s transport.Socket) (transport.Handle, error) {
+				if h, err := b.Transport.TakeOver(&keptOpen{s}); err == nil {
+					return h, nil
+				}
+				if _, ok := s.(*foreign); ok {
+					return 0, transport.ErrNotSupported
+				}
+				return b.Transport.TakeOver(s)
+			},
+		}, []string{"TakeOver closes what it refuses"}},
+	}
+}
+
+// keptOpen is a Socket that Close does not close.
+type keptOpen struct{ transport.Socket }
+
+func (*keptOpen) Close() {}
 
 func acceptBreakages() []breakage {
 	return []breakage{

@@ -27,6 +27,8 @@ type broken struct {
 	listen func(b *broken, cfg *transport.ListenConfig)                        // before Listen
 	closed func(b *broken) error                                               // instead of Close
 	direct func(b *broken, h transport.Handle, p []*buffer.Buf) (int, error)   // instead of SendNow
+	let    func(b *broken, h transport.Handle) (transport.Socket, error)       // instead of HandOver
+	take   func(b *broken, s transport.Socket) (transport.Handle, error)       // instead of TakeOver
 
 	// For the functions' own use.
 	count  int
@@ -117,6 +119,20 @@ func (b *broken) Listen(cfg transport.ListenConfig) (transport.Handle, error) {
 		b.listen(b, &cfg)
 	}
 	return b.Transport.Listen(cfg)
+}
+
+func (b *broken) HandOver(h transport.Handle) (transport.Socket, error) {
+	if b.let != nil {
+		return b.let(b, h)
+	}
+	return b.Transport.HandOver(h)
+}
+
+func (b *broken) TakeOver(s transport.Socket) (transport.Handle, error) {
+	if b.take != nil {
+		return b.take(b, s)
+	}
+	return b.Transport.TakeOver(s)
 }
 
 func (b *broken) Close() error {

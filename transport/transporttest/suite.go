@@ -84,7 +84,8 @@ func claims() []claim {
 	var all []claim
 	for _, group := range [][]claim{
 		waitClaims(), streamClaims(), recvClaims(), endClaims(), sendClaims(), sendNowClaims(), fileClaims(),
-		acceptClaims(), loadClaims(), addressClaims(), socketClaims(), cancelClaims(), closeClaims(), churnClaims(),
+		acceptClaims(), handOverClaims(), loadClaims(), addressClaims(), socketClaims(), cancelClaims(), closeClaims(),
+		churnClaims(),
 	} {
 		all = append(all, group...)
 	}

@@ -281,6 +281,41 @@ func (t *Transport) Control(h transport.Handle, fn func(fd uintptr) error) error
 	return fn(uintptr(s.fd))
 }
 
+// HandOver implements transport.Transport.
+func (t *Transport) HandOver(h transport.Handle) (transport.Socket, error) {
+	s := t.slots.find(h)
+	switch {
+	case s == nil:
+		return nil, transport.ErrStale
+	case s.state == stateListening:
+		return nil, transport.ErrNotSupported
+	case s.kernel > 0 || s.recv.active() || s.send.active() || s.watch.active():
+		return nil, transport.ErrBusy
+	}
+	fd := sys.Detached(s.fd)
+	t.slots.give(s)
+	return fd, nil
+}
+
+// TakeOver implements transport.Transport.
+func (t *Transport) TakeOver(socket transport.Socket) (transport.Handle, error) {
+	fd, ok := socket.(sys.Detached)
+	switch {
+	case !ok:
+		socket.Close()
+		return 0, fmt.Errorf("uring: take over %T: %w", socket, transport.ErrNotSupported)
+	case t.closed:
+		fd.Close()
+		return 0, transport.ErrClosed
+	}
+	s := t.slots.take(int(fd), stateOpen)
+	if s == nil {
+		fd.Close()
+		return 0, fmt.Errorf("uring: take over: %w", unix.ENFILE)
+	}
+	return s.handle(), nil
+}
+
 // Stats implements transport.Transport.
 func (t *Transport) Stats() transport.Stats {
 	st := t.stats
