@@ -52,37 +52,27 @@ func (d *dial) cancel() {
 
 // Complete handles the connect's completion. It borrows cp until return.
 func (d *dial) Complete(cp *transport.Completion) {
-	switch transport.Kind(cp.Token.Tag()) {
-	case transport.Close:
-		d.loop.Unregister(d.reg)
-		return
-	case transport.Connect:
-	default:
+	if transport.Kind(cp.Token.Tag()) != transport.Connect {
 		return
 	}
+	d.loop.Unregister(d.reg)
 	if cp.Err == nil && d.canceled { // it was faster than the cancel
-		d.closeStray(cp.Handle)
+		refuse(d.loop, cp.Handle)
 		d.tell(nil, fmt.Errorf("channel: dial %s %s: %w", d.dc.Network, d.dc.Address, transport.ErrCanceled))
 		return
 	}
 	if cp.Err != nil {
-		d.loop.Unregister(d.reg)
 		d.tell(nil, fmt.Errorf("channel: dial %s %s: %w", d.dc.Network, d.dc.Address, cp.Err))
 		return
 	}
 	c, err := newChannel(d.loop, cp, d.cfg)
 	if err != nil {
-		d.closeStray(cp.Handle)
+		refuse(d.loop, cp.Handle)
 		d.tell(nil, err)
 		return
 	}
-	d.loop.Unregister(d.reg)
 	c.start()
 	d.tell(c, nil)
-}
-
-func (d *dial) closeStray(h transport.Handle) {
-	d.loop.Submit(transport.Op{Kind: transport.Close, Token: d.token(transport.Close), Handle: h, Reset: true})
 }
 
 func (d *dial) tell(c *Channel, err error) {

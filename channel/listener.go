@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"time"
 
 	"github.com/weirnet/weir/loop"
@@ -26,22 +27,25 @@ type ListenerConfig struct {
 	AcceptBackoff time.Duration
 	// Error, when set, gets each error of accepting, on the loop. Accepting goes on after any of them.
 	Error func(error)
+	// Route, when set, says on the loop which Receiver is to make a channel of a connection, usually on another loop, and
+	// gets the address as Completion has it. Nil: none can now, and the listener pauses until Resume.
+	Route func(peer netip.AddrPort) *Receiver
 	// Admit, when set, is asked on the loop before a connection becomes a channel. When it refuses, the listener
 	// pauses, and Resume asks again; the few connections that were accepted meanwhile wait for that, in their order.
-	// NotAdmitted, when set, is called when an admitted connection cannot become a channel.
+	// NotAdmitted, when set, is called when an admitted connection cannot become a channel; with Route that is the
+	// Receiver's.
 	Admit       func() bool
 	NotAdmitted func()
-	// Accepted, when set, is called on the loop for each new channel, before its Init.
+	// Accepted, when set, is called on the loop for each new channel, before its Init; with Route the Receiver's is.
 	Accepted func(*Channel)
 }
 
 // Listener accepts connections on one loop. It belongs to the loop.
 type Listener struct {
-	loop *loop.Loop
-	cfg  ListenerConfig
-	chn  *settings
-	reg  loop.Registration
-	hnd  transport.Handle
+	maker
+	cfg ListenerConfig
+	reg loop.Registration
+	hnd transport.Handle
 
 	accepting bool
 	paused    bool
@@ -52,15 +56,11 @@ type Listener struct {
 	done      []func()
 	backoff   time.Duration
 	timer     *loop.Timer
-	strays    int                    // refused sockets whose close is under way
 	waiting   []transport.Completion // accepted, but not admitted
 
-	// Accepted is the number of channels made. Loop goroutine only.
+	// Accepted is the number of connections that became channels or were given to a Receiver. Loop goroutine only.
 	Accepted uint64
 }
-
-// Tags of the listener's tokens beside the Kinds.
-const tagStray = 128
 
 // Listen opens a listener on the loop and starts accepting. It belongs to the loop's goroutine.
 func Listen(l *loop.Loop, cfg ListenerConfig) (*Listener, error) {
@@ -74,7 +74,9 @@ func Listen(l *loop.Loop, cfg ListenerConfig) (*Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	ln := &Listener{loop: l, cfg: cfg, chn: chn}
+	ln := &Listener{cfg: cfg, maker: maker{
+		loop: l, chn: chn, failed: cfg.Error, notAdmitted: cfg.NotAdmitted, accepted: cfg.Accepted,
+	}}
 	reg, err := l.Register(ln)
 	if err != nil {
 		return nil, fmt.Errorf("channel: register listener: %w", err)
@@ -109,27 +111,28 @@ func (ln *Listener) Pause() {
 // Resume accepts again, those first that were accepted and not admitted. The pause after an error goes on to its end.
 func (ln *Listener) Resume() {
 	for len(ln.waiting) > 0 && !ln.closing {
-		if !ln.admit() {
+		cp := ln.waiting[0]
+		to, ok := ln.admit(&cp)
+		if !ok {
 			return
 		}
-		cp := ln.waiting[0]
 		ln.waiting = ln.waiting[1:]
-		ln.openWaiting(&cp)
+		ln.passWaiting(&cp, to)
 	}
 	ln.paused = false
 	ln.accept()
 }
 
-// openWaiting is open, for Resume. When Accepted panics, the rest of Resume happens all the same.
-func (ln *Listener) openWaiting(cp *transport.Completion) {
-	opened := false
+// passWaiting is pass, for Resume. When Accepted panics, the rest of Resume happens all the same.
+func (ln *Listener) passWaiting(cp *transport.Completion, to *Receiver) {
+	passed := false
 	defer func() {
-		if !opened {
+		if !passed {
 			ln.Resume()
 		}
 	}()
-	ln.open(cp)
-	opened = true
+	ln.pass(cp, to)
+	passed = true
 }
 
 // Close stops listening; done, when not nil, runs on the loop when the socket is closed. Accepted channels live on.
@@ -149,7 +152,7 @@ func (ln *Listener) Close(done func()) {
 	ln.closing = true
 	ln.timer.Stop()
 	for _, cp := range ln.waiting {
-		ln.refuse(cp.Handle)
+		refuse(ln.loop, cp.Handle)
 	}
 	ln.waiting = nil
 	ln.loop.Submit(transport.Op{Kind: transport.Close, Token: ln.token(transport.Close), Handle: ln.hnd})
@@ -162,9 +165,6 @@ func (ln *Listener) Complete(cp *transport.Completion) {
 		ln.completeAccept(cp)
 	case uint8(transport.Close):
 		ln.finish()
-	case tagStray:
-		ln.strays--
-		ln.releaseSlot()
 	}
 }
 
@@ -196,46 +196,57 @@ func (ln *Listener) completeAccept(cp *transport.Completion) {
 	}
 }
 
-// take makes a channel of an accepted socket, or keeps it until there is room.
+// take passes an accepted socket on, or keeps it until there is room.
 func (ln *Listener) take(cp *transport.Completion) {
-	switch {
-	case ln.closing:
-		ln.refuse(cp.Handle)
-	case len(ln.waiting) > 0 || !ln.admit():
-		ln.waiting = append(ln.waiting, *cp)
-		if !ln.paused {
-			ln.Pause()
+	if ln.closing {
+		refuse(ln.loop, cp.Handle)
+		return
+	}
+	if len(ln.waiting) == 0 {
+		if to, ok := ln.admit(cp); ok {
+			ln.pass(cp, to)
+			return
 		}
-	default:
-		ln.open(cp)
+	}
+	ln.waiting = append(ln.waiting, *cp)
+	if !ln.paused {
+		ln.Pause()
 	}
 }
 
-func (ln *Listener) admit() bool { return ln.cfg.Admit == nil || ln.cfg.Admit() }
-
-// open makes a channel of an admitted socket.
-func (ln *Listener) open(cp *transport.Completion) {
-	c, err := newChannel(ln.loop, cp, ln.chn)
-	if err != nil {
-		ln.refuse(cp.Handle)
-		if ln.cfg.NotAdmitted != nil {
-			ln.cfg.NotAdmitted()
+// admit reports whether a socket may become a channel now, and where: at the Receiver, with a place there, or here.
+func (ln *Listener) admit(cp *transport.Completion) (to *Receiver, ok bool) {
+	if ln.cfg.Route != nil {
+		if to = ln.cfg.Route(cp.Addr); to == nil || !to.reserve() {
+			return nil, false
 		}
-		if ln.cfg.Error != nil {
-			ln.cfg.Error(err)
+	}
+	if ln.cfg.Admit != nil && !ln.cfg.Admit() {
+		if to != nil {
+			to.giveUp()
+		}
+		return nil, false
+	}
+	return to, true
+}
+
+// pass makes a channel of an admitted socket, here or where to is.
+func (ln *Listener) pass(cp *transport.Completion, to *Receiver) {
+	if to == nil {
+		ln.Accepted++ // first, because the callback may panic
+		if !ln.open(cp) {
+			ln.Accepted--
 		}
 		return
 	}
-	ln.Accepted++
-	c.start() // at the end of the turn; first, because Accepted may panic
-	if ln.cfg.Accepted != nil {
-		ln.cfg.Accepted(c)
+	socket, err := ln.loop.Transport().HandOver(cp.Handle)
+	if err != nil {
+		to.giveUp()
+		ln.fail(fmt.Errorf("channel: hand over: %w", err))
+		return
 	}
-}
-
-func (ln *Listener) refuse(h transport.Handle) {
-	ln.strays++
-	ln.loop.Submit(transport.Op{Kind: transport.Close, Token: ln.reg.Token(tagStray), Handle: h, Reset: true})
+	ln.Accepted++
+	to.give(arrival{socket: socket, addr: cp.Addr, unix: cp.Unix})
 }
 
 func (ln *Listener) accept() {
@@ -250,16 +261,9 @@ func (ln *Listener) finish() {
 	ln.closed = true
 	done := ln.done
 	ln.done = nil
-	ln.releaseSlot()
+	ln.loop.Unregister(ln.reg)
 	for _, fn := range done {
 		fn()
-	}
-}
-
-// releaseSlot gives the slot back when nothing is under way any more.
-func (ln *Listener) releaseSlot() {
-	if ln.closed && ln.strays == 0 {
-		ln.loop.Unregister(ln.reg)
 	}
 }
 
@@ -283,6 +287,5 @@ func (ln *Listener) Abort(error) {
 		ln.Close(nil)
 		return
 	}
-	ln.strays = 0
 	ln.finish()
 }
