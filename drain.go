@@ -48,10 +48,10 @@ func (w *worker) drainAccepted(done func()) {
 	d.begun, d.of, d.done = true, fromAccept, done
 	d.timer = w.loop.NewTimer(w, func() { d.step() })
 	if len(w.listeners) == 0 {
-		w.tell()
+		w.tellReceived()
 		return
 	}
-	d.seen, d.until = w.accepted.Load(), w.loop.Now()+sweepTime
+	d.seen, d.until = w.taken(), w.loop.Now()+sweepTime
 	d.next(w.sweep)
 }
 
@@ -84,7 +84,7 @@ func (w *worker) sweep() {
 	d := &w.drain
 	d.turns++
 	d.quiet++
-	if n := w.accepted.Load(); n != d.seen || !w.loop.CaughtUp() {
+	if n := w.taken(); n != d.seen || !w.loop.CaughtUp() {
 		d.seen, d.quiet = n, 0
 	}
 	if d.quiet < quietTurns && d.turns < sweepTurns && w.loop.Now() < d.until {
@@ -95,14 +95,31 @@ func (w *worker) sweep() {
 	for _, ln := range w.listeners {
 		ln.Close(func() {
 			if d.closing--; d.closing == 0 && !w.gone {
-				w.tell()
+				w.tellReceived()
 			}
 		})
 	}
 	w.listeners = nil
 	if d.closing == 0 { // a Listen that could not be had on all loops has taken its own back
-		w.tell()
+		w.tellReceived()
 	}
+}
+
+// taken is how many connections the listeners have accepted.
+func (w *worker) taken() (n uint64) {
+	for _, ln := range w.listeners {
+		n += ln.Accepted
+	}
+	return n
+}
+
+// tellReceived is tell, once what the front has handed over has become channels. It hands over no more.
+func (w *worker) tellReceived() {
+	if r := w.receiver.Load(); r != nil && r.Waiting() > 0 {
+		w.drain.next(w.tellReceived)
+		return
+	}
+	w.tell()
 }
 
 // tell tells all channels of the origin to shut down, beginning with the next turn.

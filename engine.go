@@ -26,6 +26,7 @@ type engineConfig struct {
 	logClosed     LogClosed
 	logger        *slog.Logger
 	openers       []opener
+	backend       *engine // of a front: where its connections go
 }
 
 // engine is the loops of a Server or a Dialer, with a worker on each. Any goroutine may call its methods.
@@ -34,6 +35,8 @@ type engineConfig struct {
 //	   └──────────────────stop────┴──▶ stopping ──▶ done
 type engine struct {
 	// Set in startEngine, then immutable.
+	cfg     engineConfig
+	backend *engine // nil but for a front
 	limit   limit
 	pending pendingLevel
 	group   *loop.Group
@@ -45,6 +48,13 @@ type engine struct {
 	err error // why a loop has failed, or which is stuck; valid once done is closed
 
 	stopOnce sync.Once
+
+	front    atomic.Pointer[engine] // accepts for this one; nil: none does
+	frontMu  sync.Mutex             // held while the front starts
+	draining bool                   // guarded by frontMu: no front starts any more
+
+	mutexMu sync.Mutex
+	mutexes []*acceptMutex // guarded by mutexMu
 
 	drainOnce sync.Once
 	drained   atomic.Bool // the loops were stopped because no channel was left
@@ -63,12 +73,19 @@ func startEngine(cfg engineConfig) (*engine, error) {
 	if n == 0 {
 		n = defaultLoops()
 	}
-	e := &engine{done: make(chan struct{}), stopped: make(chan struct{}), workers: make([]*worker, n)}
+	e := &engine{
+		cfg: cfg, backend: cfg.backend,
+		done: make(chan struct{}), stopped: make(chan struct{}), workers: make([]*worker, n),
+	}
 	e.limit.most = int64(cfg.connections)
 	e.pending.most, e.pending.workers = int64(cfg.pendingBytes), e.workers
+	limit := &e.limit
+	if e.backend != nil {
+		limit = &e.backend.limit
+	}
 	e.group, err = loop.NewGroup(n, func(i int) loop.Config {
 		w := &worker{
-			engine: e, limit: &e.limit, pending: &e.pending, index: i, closedLog: closedLog{what: cfg.logClosed},
+			engine: e, limit: limit, pending: &e.pending, index: i, closedLog: closedLog{what: cfg.logClosed},
 		}
 		e.workers[i] = w
 		c := loop.Config{
@@ -77,6 +94,10 @@ func startEngine(cfg engineConfig) (*engine, error) {
 			MaxTasks:      cfg.maxTasks,
 			WatchdogAfter: cfg.watchdogAfter,
 			Culprit:       w.culprit,
+			FoundStuck:    w.foundStuck,
+		}
+		if e.backend != nil {
+			c.Name = "acceptor"
 		}
 		if cfg.pin {
 			c.OnThreadStart = func() error { return sys.PinThread(i) }
@@ -116,6 +137,7 @@ func (e *engine) join() {
 		e.err = e.joinStopped()
 	}
 	e.stop() // all loops are gone already, or it was called
+	e.joinFront()
 	for _, w := range e.workers {
 		w.end()
 		select {
@@ -154,6 +176,27 @@ func (e *engine) joinStopped() error {
 func (e *engine) stop() {
 	e.stopOnce.Do(func() { close(e.stopped) })
 	e.group.Stop()
+	if f := e.front.Load(); f != nil {
+		f.stop()
+	}
+}
+
+// foundStuck lets others accept from the listeners that only this loop accepts from now. Any goroutine.
+func (w *worker) foundStuck() {
+	w.engine.mutexMu.Lock()
+	defer w.engine.mutexMu.Unlock()
+	for _, m := range w.engine.mutexes {
+		m.stuck(w)
+	}
+}
+
+// watchMutex makes foundStuck look at m, which may be nil.
+func (e *engine) watchMutex(m *acceptMutex) {
+	if m != nil {
+		e.mutexMu.Lock()
+		e.mutexes = append(e.mutexes, m)
+		e.mutexMu.Unlock()
+	}
 }
 
 // drain begins, once, to close everything in an orderly way and then stops the loops. It does not wait.
@@ -161,6 +204,7 @@ func (e *engine) drain() {
 	e.drainOnce.Do(func() {
 		// A goroutine of its own, because of several calls of Shutdown none owns the drain.
 		go func() {
+			e.drainFront()
 			// What was accepted goes first: it may need the connections that its handlers have dialed.
 			if e.each((*worker).drainAccepted) && e.each((*worker).drainDialed) {
 				e.drained.Store(true)

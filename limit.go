@@ -48,11 +48,11 @@ func (w *worker) admit() bool {
 // giveBack makes room for one connection, and the loops that wait for room look for those that wait. Any goroutine.
 func (w *worker) giveBack() {
 	w.limit.giveBack()
-	for _, other := range w.engine.workers {
+	w.engine.acceptors(func(other *worker) {
 		if other.full.Load() && other.full.Swap(false) {
 			other.do(other.resumeAccepting)
 		}
-	}
+	})
 }
 
 // resumeAccepting lets the listeners go on, a different one first each time. Loop goroutine.
@@ -62,6 +62,6 @@ func (w *worker) resumeAccepting() {
 	}
 	w.turn++
 	for i := range w.listeners {
-		w.listeners[(i+w.turn)%len(w.listeners)].Resume()
+		w.listeners[(i+w.turn)%len(w.listeners)].Readmit()
 	}
 }

@@ -24,10 +24,8 @@ import (
 // network is "tcp", "tcp4", "tcp6" or "unix". The host is a literal address or a name, which stands for one of its
 // addresses, as with net.Listen; without a host it is all addresses, on "tcp" those of IPv4 and IPv6.
 //
-// On TCP every loop has a listener of its own (SO_REUSEPORT, with more than one loop) and the kernel spreads the
-// connections by a hash of their addresses: few connections may be spread unevenly. A port on which anybody listens is
-// refused, unless SharePort is set, but not before a second: it may be a server that was killed just now. A Unix socket
-// has one listener from which every loop accepts: each connection wakes one idle loop, nearly always the same.
+// Accept says how the connections come to the loops. A port on which anybody listens is refused, unless SharePort is
+// set, but not before a second: it may be a server that was killed just now.
 func (s *Server) Listen(network, address string) (net.Addr, error) {
 	e, err := s.begin("listen")
 	if err != nil {
@@ -42,10 +40,13 @@ func (s *Server) Listen(network, address string) (net.Addr, error) {
 		Control: guarded(s.Control, s.logger()), Socket: s.Socket,
 	}
 	var addr net.Addr
-	if network == "unix" {
-		addr, err = s.listenUnix(e, cfg)
-	} else {
-		addr, err = s.listenTCP(e, cfg)
+	switch s.Accept.way(len(e.workers), network == "unix") {
+	case AcceptReusePort:
+		addr, err = s.listenEach(e, cfg)
+	case AcceptHandoff:
+		addr, err = s.listenFront(e, cfg)
+	default:
+		addr, err = s.listenShared(e, cfg)
 	}
 	if err != nil {
 		return nil, err
@@ -56,19 +57,15 @@ func (s *Server) Listen(network, address string) (net.Addr, error) {
 	return addr, nil
 }
 
-// listenTCP opens a listener per loop. With port 0 the first one chooses the port of all.
+// listenEach opens a listener per loop. With port 0 the first one chooses the port of all.
 //
 // The first one has the port to itself until it listens, so that the kernel refuses it when anybody else does: of
 // several servers that begin at once, one gets the port. Only then the others may join it.
-func (s *Server) listenTCP(e *engine, cfg transport.ListenConfig) (net.Addr, error) {
+func (s *Server) listenEach(e *engine, cfg transport.ListenConfig) (net.Addr, error) {
 	cfg.ReusePort = s.SharePort
-	if len(e.workers) == 1 {
-		_, addr, err := s.listenFirst(e.workers[0], cfg)
-		return addr, err
-	}
 	var socket sharedSocket
 	defer socket.close()
-	ln, addr, err := s.listenFirst(e.workers[0], socket.kept(cfg))
+	ln, addr, err := s.listenFirst(e.workers[0], socket.kept(cfg), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +75,10 @@ func (s *Server) listenTCP(e *engine, cfg transport.ListenConfig) (net.Addr, err
 			cfg.Address = net.JoinHostPort(host, strconv.Itoa(tcp.Port))
 		}
 		cfg.ReusePort = true
-		err = s.listenOn(e.workers[1:], cfg)
+		err = s.listenOn(e.workers[1:], cfg, nil)
+	}
+	if err == nil && s.SteerByCPU {
+		err = socket.steer(len(e.workers))
 	}
 	if err != nil {
 		e.workers[0].do(func() { e.workers[0].closeListener(ln) })
@@ -87,23 +87,38 @@ func (s *Server) listenTCP(e *engine, cfg transport.ListenConfig) (net.Addr, err
 	return addr, nil
 }
 
-// listenUnix opens one listener, which all loops but the first adopt.
-func (s *Server) listenUnix(e *engine, cfg transport.ListenConfig) (net.Addr, error) {
+// listenFront opens a listener on a loop that accepts for all.
+func (s *Server) listenFront(e *engine, cfg transport.ListenConfig) (net.Addr, error) {
+	cfg.ReusePort = s.SharePort && cfg.Network != "unix"
+	front, err := e.startFront(s)
+	if err != nil {
+		return nil, listenError(cfg, err)
+	}
+	_, addr, err := s.listenFirst(front, cfg, nil)
+	return addr, err
+}
+
+// listenShared opens one listener, which all loops but the first adopt.
+func (s *Server) listenShared(e *engine, cfg transport.ListenConfig) (net.Addr, error) {
+	cfg.ReusePort = s.SharePort && cfg.Network != "unix"
 	if len(e.workers) == 1 {
-		_, addr, err := s.listenFirst(e.workers[0], cfg)
+		_, addr, err := s.listenFirst(e.workers[0], cfg, nil)
 		return addr, err
 	}
 	var socket sharedSocket
 	defer socket.close()
-	ln, addr, err := s.listenFirst(e.workers[0], socket.kept(cfg))
+	cfg.Shared = true
+	m := s.newMutex(e)
+	ln, addr, err := s.listenFirst(e.workers[0], socket.kept(cfg), m)
 	if err != nil {
 		return nil, err
 	}
 	cfg.Control, cfg.Listener = nil, &socket
-	if err := s.listenOn(e.workers[1:], cfg); err != nil {
+	if err := s.listenOn(e.workers[1:], cfg, m); err != nil {
 		e.workers[0].do(func() { e.workers[0].closeListener(ln) })
 		return nil, err
 	}
+	e.watchMutex(m)
 	return addr, nil
 }
 
@@ -114,10 +129,12 @@ const (
 	inUsePause    = time.Millisecond // at first; it doubles
 )
 
-// listenFirst opens a listener on one loop.
-func (s *Server) listenFirst(w *worker, cfg transport.ListenConfig) (ln *channel.Listener, addr net.Addr, err error) {
+// listenFirst opens a listener on one loop. m is nil unless that takes turns with others.
+func (s *Server) listenFirst(w *worker, cfg transport.ListenConfig, m *acceptMutex) (
+	ln *channel.Listener, addr net.Addr, err error,
+) {
 	try := func() (err error) {
-		if ln, err = w.listen(s, cfg); err == nil {
+		if ln, err = w.listen(s, cfg, m); err == nil {
 			addr = ln.Addr()
 		}
 		return err
@@ -134,12 +151,12 @@ func (s *Server) listenFirst(w *worker, cfg transport.ListenConfig) (ln *channel
 	return ln, addr, listenError(cfg, err)
 }
 
-// listenOn opens a listener on each of the loops, or none.
-func (s *Server) listenOn(workers []*worker, cfg transport.ListenConfig) error {
+// listenOn opens a listener on each of the loops, or none. m is nil unless they take turns.
+func (s *Server) listenOn(workers []*worker, cfg transport.ListenConfig, m *acceptMutex) error {
 	listeners := make([]*channel.Listener, len(workers))
 	for i, w := range workers {
 		err := w.call(context.Background(), func() (err error) {
-			listeners[i], err = w.listen(s, cfg)
+			listeners[i], err = w.listen(s, cfg, m)
 			return err
 		})
 		if err == nil {
@@ -166,30 +183,43 @@ func listenError(cfg transport.ListenConfig, err error) error {
 }
 
 // listen opens a listener. Loop goroutine.
-func (w *worker) listen(s *Server, cfg transport.ListenConfig) (*channel.Listener, error) {
+func (w *worker) listen(s *Server, cfg transport.ListenConfig, m *acceptMutex) (*channel.Listener, error) {
 	if w.gone || w.drain.begun {
 		return nil, ErrServerClosed
 	}
-	chn := s.Channel
-	chn.Init = s.Init
-	chn.Closed = w.closedHook(s.Channel.Closed, fromAccept)
-	chn.Dialed = w.dialedHook(s.Channel.Dialed)
+	chn := w.channelConfig(s)
 	ln, err := channel.Listen(w.loop, channel.ListenerConfig{
-		Transport: cfg, Channel: &chn, AcceptBackoff: s.AcceptBackoff,
-		Admit: w.admit, NotAdmitted: w.giveBack,
-		Accepted: func(c *channel.Channel) { w.added(c, fromAccept) },
-		Error: func(err error) {
-			w.acceptErrors.Add(1)
-			if s.AcceptError != nil {
-				s.AcceptError(err)
-			}
+		Transport: cfg, Channel: &chn, AcceptBackoff: s.AcceptBackoff, Batch: m.batch(),
+		Route: w.route, Admit: w.admit, NotAdmitted: w.giveBack,
+		Accepted: func(c *channel.Channel) {
+			w.added(c, fromAccept)
+			m.accepted(w)
 		},
+		Error: func(err error) { w.acceptFailed(s, err) },
 	})
 	if err != nil {
 		return nil, err
 	}
+	m.opened(w, ln)
 	w.listeners = append(w.listeners, ln)
 	return ln, nil
+}
+
+// channelConfig is the configuration of accepted channels on the worker's loop.
+func (w *worker) channelConfig(s *Server) channel.Config {
+	chn := s.Channel
+	chn.Init = s.Init
+	chn.Closed = w.closedHook(s.Channel.Closed, fromAccept)
+	chn.Dialed = w.dialedHook(s.Channel.Dialed)
+	return chn
+}
+
+// acceptFailed counts an error of accepting and tells the user.
+func (w *worker) acceptFailed(s *Server, err error) {
+	w.acceptErrors.Add(1)
+	if s.AcceptError != nil {
+		s.AcceptError(err)
+	}
 }
 
 // closedHook is the Closed hook of channels: the user's part, then the worker's.

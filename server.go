@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
 	"syscall"
@@ -51,6 +52,18 @@ type Server struct {
 	// Control, when set, runs between socket(2) and bind(2) of each listener that the server opens, as in
 	// net.ListenConfig, but on a loop: it must not wait for the server.
 	Control func(network, address string, c syscall.RawConn) error
+	// Accept is how connections come to the loops. Empty means AcceptReusePort.
+	Accept Accept
+	// SteerByCPU makes the kernel choose, with AcceptReusePort on TCP, the loop of the processor that handles a
+	// connection's first packet, instead of one by a hash: with Pin, and a network card whose queues are spread over the
+	// processors, a connection then stays on one. It is meant for the lifetime of the server: it goes by the order of
+	// the listeners, which changes when one of them closes. Listening fails with more loops than processors.
+	SteerByCPU bool
+	// Place, when set, says with AcceptHandoff which of the loops, from 0, a connection of peer goes to: PlaceByAddress, or
+	// one of your own, which runs on the accepting loop. A result out of range, and a loop that is stuck or takes no
+	// more, leave it to the usual way: the less loaded of two loops chosen at random. peer is not valid for a Unix
+	// socket.
+	Place func(peer netip.AddrPort, loops int) int
 	// MaxConnections is how many accepted connections may be open at a time. When there are as many, the listeners
 	// pause: connections wait in the kernel's queue, which takes Backlog of them for each listener, until others
 	// close. Nobody is turned away, but by Shutdown those that still wait. Stats.Limited counts it. Zero means no
@@ -106,7 +119,7 @@ func (s *Server) ListenAndServe(network, address string) error {
 // As with net/http, Serve closes l: when Shutdown or Close is called, and whenever it returns. Closing l does not end
 // Serve. Backlog and Control do not apply to l, Socket does.
 //
-// All loops accept from the one socket; see Listen on how that spreads connections.
+// It is one socket for all loops: see AcceptReusePort on how its connections come to them.
 func (s *Server) Serve(l net.Listener) error {
 	defer l.Close()
 	conn, ok := l.(syscall.Conn)
@@ -120,13 +133,31 @@ func (s *Server) Serve(l net.Listener) error {
 	cfg := transport.ListenConfig{
 		Network: l.Addr().Network(), Address: l.Addr().String(), Listener: conn, Socket: s.Socket,
 	}
-	if err := s.listenOn(e.workers, cfg); err != nil {
+	if err := s.adopt(e, cfg); err != nil {
 		return err
 	}
 	if err := s.opened(l.Addr(), l); err != nil {
 		return err
 	}
 	return s.Wait()
+}
+
+// adopt accepts connections of a listener that is there already.
+func (s *Server) adopt(e *engine, cfg transport.ListenConfig) error {
+	if s.Accept.way(len(e.workers), true) == AcceptHandoff {
+		front, err := e.startFront(s)
+		if err != nil {
+			return listenError(cfg, err)
+		}
+		return s.listenOn([]*worker{front}, cfg, nil)
+	}
+	cfg.Shared = len(e.workers) > 1
+	m := s.newMutex(e)
+	if err := s.listenOn(e.workers, cfg, m); err != nil {
+		return err
+	}
+	e.watchMutex(m)
+	return nil
 }
 
 // Wait waits until the server has stopped: ErrServerClosed after Shutdown or Close, else the error of the loop that
@@ -254,6 +285,10 @@ func (s *Server) validate() error {
 		return fmt.Errorf("%w: Server.Channel.Init is set: the server uses Server.Init", ErrConfig)
 	case s.LogClosed < LogClosedOff || s.LogClosed > LogClosedAll:
 		return fmt.Errorf("%w: LogClosed %d", ErrConfig, s.LogClosed)
+	case s.Place != nil && s.Accept != AcceptHandoff:
+		return fmt.Errorf("%w: Place is set, Accept is %q and not %q", ErrConfig, s.Accept, AcceptHandoff)
+	case s.SteerByCPU && s.Accept != "" && s.Accept != AcceptReusePort:
+		return fmt.Errorf("%w: SteerByCPU is set, Accept is %q and not %q", ErrConfig, s.Accept, AcceptReusePort)
 	case s.AcceptBackoff < 0:
 		return fmt.Errorf("%w: negative: AcceptBackoff %v", ErrConfig, s.AcceptBackoff)
 	}
@@ -270,6 +305,9 @@ func (s *Server) validate() error {
 		if limit.value < 0 {
 			return fmt.Errorf("%w: negative: %s %d", ErrConfig, limit.name, limit.value)
 		}
+	}
+	if err := s.Accept.validate(); err != nil {
+		return err
 	}
 	if err := s.Channel.Validate(); err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)

@@ -37,6 +37,14 @@ func (s *sharedSocket) sharePort() error {
 	return nil
 }
 
+// steer makes the kernel choose among the port's n listeners by processor.
+func (s *sharedSocket) steer(n int) error {
+	if err := sys.SteerByCPU(s.fd, n); err != nil {
+		return fmt.Errorf("weir: steer connections by processor: %w", err)
+	}
+	return nil
+}
+
 // close closes the descriptor that dup keeps.
 func (s *sharedSocket) close() {
 	if s.open {

@@ -12,4 +12,6 @@ func (s *sharedSocket) dup(syscall.RawConn) error { return transport.ErrNotSuppo
 
 func (s *sharedSocket) sharePort() error { return transport.ErrNotSupported }
 
+func (s *sharedSocket) steer(int) error { return transport.ErrNotSupported }
+
 func (s *sharedSocket) close() {}

@@ -442,7 +442,9 @@ func (l *hookedListener) SyscallConn() (syscall.RawConn, error) {
 // The third loop has begun to shut down and refuses to listen, so the others take back what they have begun to drain.
 func TestShutdownOvertakesAServeThatIsAddingLoops(t *testing.T) {
 	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
-		srv := &weir.Server{Transport: kind, Loops: 3, Init: only(func() any { return echo{} })}
+		srv := &weir.Server{
+			Transport: kind, Loops: 3, Accept: weir.AcceptExclusive, Init: only(func() any { return echo{} }),
+		}
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
 		release, down := make(chan struct{}), make(chan error, 1)

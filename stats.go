@@ -28,6 +28,9 @@ type Stats struct {
 	PendingPaused int
 
 	Loops []LoopStats
+	// Acceptor is the loop that accepts for the others (AcceptHandoff), nil without one. What becomes of a connection
+	// counts on the loop that has it.
+	Acceptor *LoopStats
 }
 
 // LoopStats are one loop's part of Stats.
@@ -79,6 +82,15 @@ func (e *engine) stats(ctx context.Context) (Stats, error) {
 		all.Limited += st.Limited
 		all.Open += st.Open
 		all.PendingPaused += int(w.readers.count.Load())
+	}
+	if f := e.front.Load(); f != nil {
+		of, err := f.stats(ctx)
+		if err != nil && late == nil {
+			late = fmt.Errorf("weir: stats of the acceptor: %w", err)
+		}
+		all.Acceptor = &of.Loops[0]
+		all.AcceptErrors += of.AcceptErrors
+		all.Limited += of.Limited
 	}
 	all.PendingBytes, all.PendingRises = e.pending.bytes.Load(), e.pending.rises.Load()
 	return all, late

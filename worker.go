@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 
@@ -31,6 +32,8 @@ type worker struct {
 	kind Kind
 	pool *buffer.Pool // the loop's: by it a channel's loop is recognised
 
+	receiver atomic.Pointer[channel.Receiver] // of what the front accepts; nil: there is no front
+
 	// Any goroutine.
 	accepted, acceptErrors, dialed atomic.Uint64
 	limited                        atomic.Uint64 // how often full became true
@@ -47,7 +50,8 @@ type worker struct {
 	reg       loop.Registration
 	gone      bool // the loop is going away
 	listeners []*channel.Listener
-	turn      int // of the listeners
+	turn      int                                         // of the listeners
+	route     func(peer netip.AddrPort) *channel.Receiver // of the front's listeners
 	closedLog closedLog
 	readers   readers
 	drain     drain
@@ -168,6 +172,9 @@ func (w *worker) Abort(error) {
 	w.drain.stop()
 	w.loop.Unregister(w.reg)
 	w.engine.stop()
+	if b := w.engine.backend; b != nil && b.front.Load() == w.engine {
+		b.stop()
+	}
 }
 
 // Complete and EndTurn are not used: the worker submits nothing.

@@ -25,13 +25,15 @@ type ListenerConfig struct {
 	// AcceptBackoff is how long accepting pauses after an error such as EMFILE; it doubles with each further error, up
 	// to 1 s. Zero means 50 ms.
 	AcceptBackoff time.Duration
+	// Batch is how many connections the kernel is asked for at a time. Zero means as many as there are.
+	Batch int
 	// Error, when set, gets each error of accepting, on the loop. Accepting goes on after any of them.
 	Error func(error)
 	// Route, when set, says on the loop which Receiver is to make a channel of a connection, usually on another loop, and
-	// gets the address as Completion has it. Nil: none can now, and the listener pauses until Resume.
+	// gets the address as Completion has it. Nil: none can now, as if Admit refused.
 	Route func(peer netip.AddrPort) *Receiver
 	// Admit, when set, is asked on the loop before a connection becomes a channel. When it refuses, the listener
-	// pauses, and Resume asks again; the few connections that were accepted meanwhile wait for that, in their order.
+	// pauses, and Readmit asks again; the few connections that were accepted meanwhile wait for that, in their order.
 	// NotAdmitted, when set, is called when an admitted connection cannot become a channel; with Route that is the
 	// Receiver's.
 	Admit       func() bool
@@ -48,7 +50,8 @@ type Listener struct {
 	hnd transport.Handle
 
 	accepting bool
-	paused    bool
+	paused    bool // by Pause
+	full      bool // something is not admitted
 	resting   bool // after an error, until the timer fires
 	closing   bool
 	closed    bool
@@ -97,9 +100,16 @@ func Listen(l *loop.Loop, cfg ListenerConfig) (*Listener, error) {
 // Addr is the address that is listened on.
 func (ln *Listener) Addr() net.Addr { return ln.loop.Transport().LocalAddr(ln.hnd) }
 
-// Pause stops accepting; connections wait in the kernel's queue.
+// Pause stops accepting; connections wait in the kernel's queue. Those that the kernel has accepted already still come.
 func (ln *Listener) Pause() {
-	ln.paused = true
+	if !ln.paused {
+		ln.paused = true
+		ln.stop()
+	}
+}
+
+// stop takes back what the kernel was asked for.
+func (ln *Listener) stop() {
 	if ln.accepting {
 		ln.loop.Submit(transport.Op{
 			Kind: transport.Cancel, Token: ln.token(transport.Cancel),
@@ -108,8 +118,14 @@ func (ln *Listener) Pause() {
 	}
 }
 
-// Resume accepts again, those first that were accepted and not admitted. The pause after an error goes on to its end.
+// Resume undoes Pause. The pause after an error goes on to its end.
 func (ln *Listener) Resume() {
+	ln.paused = false
+	ln.Readmit()
+}
+
+// Readmit asks again for those that were accepted and not admitted, in their order; when all are, accepting goes on.
+func (ln *Listener) Readmit() {
 	for len(ln.waiting) > 0 && !ln.closing {
 		cp := ln.waiting[0]
 		to, ok := ln.admit(&cp)
@@ -119,16 +135,16 @@ func (ln *Listener) Resume() {
 		ln.waiting = ln.waiting[1:]
 		ln.passWaiting(&cp, to)
 	}
-	ln.paused = false
+	ln.full = false
 	ln.accept()
 }
 
-// passWaiting is pass, for Resume. When Accepted panics, the rest of Resume happens all the same.
+// passWaiting is pass, for Readmit. When Accepted panics, the rest of Readmit happens all the same.
 func (ln *Listener) passWaiting(cp *transport.Completion, to *Receiver) {
 	passed := false
 	defer func() {
 		if !passed {
-			ln.Resume()
+			ln.Readmit()
 		}
 	}()
 	ln.pass(cp, to)
@@ -209,8 +225,9 @@ func (ln *Listener) take(cp *transport.Completion) {
 		}
 	}
 	ln.waiting = append(ln.waiting, *cp)
-	if !ln.paused {
-		ln.Pause()
+	if !ln.full {
+		ln.full = true
+		ln.stop()
 	}
 }
 
@@ -250,11 +267,13 @@ func (ln *Listener) pass(cp *transport.Completion, to *Receiver) {
 }
 
 func (ln *Listener) accept() {
-	if ln.accepting || ln.paused || ln.resting || ln.closing {
+	if ln.accepting || ln.paused || ln.full || ln.resting || ln.closing {
 		return
 	}
 	ln.accepting = true
-	ln.loop.Submit(transport.Op{Kind: transport.Accept, Token: ln.token(transport.Accept), Handle: ln.hnd})
+	ln.loop.Submit(transport.Op{
+		Kind: transport.Accept, Token: ln.token(transport.Accept), Handle: ln.hnd, Limit: ln.cfg.Batch,
+	})
 }
 
 func (ln *Listener) finish() {

@@ -173,6 +173,10 @@ func (f *fakeTransport) Now() time.Duration {
 
 func (f *fakeTransport) Pool() *buffer.Pool                                     { return f.pool }
 func (f *fakeTransport) LocalAddr(transport.Handle) net.Addr                    { return nil }
+func (f *fakeTransport) HandOver(transport.Handle) (transport.Socket, error) { return nil, nil }
+
+func (f *fakeTransport) TakeOver(transport.Socket) (transport.Handle, error) { return 0, nil }
+
 func (f *fakeTransport) Control(transport.Handle, func(fd uintptr) error) error { return nil }
 func (f *fakeTransport) Load() transport.Load                                   { return transport.Load{} }
 

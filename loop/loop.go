@@ -53,6 +53,9 @@ type Config struct {
 	OnThreadStart func() error
 	// Logger gets what the loop has to say: panics without an owner, stuck turns, a loop's end. Nil means slog.Default.
 	Logger *slog.Logger
+	// FoundStuck, when set, is called when the Group's watchdog finds that a turn has lasted longer than WatchdogAfter,
+	// once for each such turn, on a goroutine of its own. It must not wait.
+	FoundStuck func()
 	// Name is the loop's name in the log. Empty means "loop-" and its index.
 	Name string
 

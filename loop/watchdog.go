@@ -88,6 +88,9 @@ func (w *watchdog) lookAt(s *watched) {
 	}
 	s.loop.stuck.Add(1)
 	s.loop.stuckNow.Store(true)
+	if s.loop.cfg.FoundStuck != nil {
+		s.loop.cfg.FoundStuck()
+	}
 	stack := goroutineStack(s.loop.routine.Load())
 	s.loop.log.Warn("a turn of the event loop lasts too long: a callback computes or blocks",
 		"at_least", lasts, "handler", s.loop.culpritIn(stack), "stack", stack)

@@ -213,6 +213,9 @@ type ListenConfig struct {
 	Backlog int
 	// ReusePort sets SO_REUSEPORT, so that each loop can have a listener of its own on one port.
 	ReusePort bool
+	// Shared says that other transports accept from the same socket. A transport then asks the kernel for one connection
+	// at a time, so that none which others could take waits for a loop that is busy.
+	Shared bool
 	// Control runs between socket(2) and bind(2), as in net.ListenConfig.
 	Control func(network, address string, c syscall.RawConn) error
 	// Listener, when set, is adopted instead: its descriptor is duplicated, the original stays its owner's.

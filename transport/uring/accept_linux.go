@@ -62,7 +62,7 @@ func (t *Transport) issueAccept(s *slot, w *work) bool {
 // acceptCredits returns how many more accepts of a listener may be armed. One always may: it completes once, as an idle
 // receive does, so that no listener waits for what others do not use.
 func (t *Transport) acceptCredits(l *listener) int {
-	n := maxAccepts - l.entries
+	n := l.most - l.entries
 	if t.gate != gateOpen {
 		n = 1 - l.entries
 	}

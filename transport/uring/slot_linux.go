@@ -111,6 +111,7 @@ type slot struct {
 type listener struct {
 	operation       // Accept: armed while the kernel has entries of it
 	entries   int   // accepts in the kernel
+	most      int   // of them
 	left      int   // connections to come; zero without limit
 	due       bool  // work to arm more is on its way
 	failure   error // what ends it once all entries have ended

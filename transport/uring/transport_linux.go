@@ -230,7 +230,10 @@ func (t *Transport) Listen(cfg transport.ListenConfig) (transport.Handle, error)
 	if t.closed {
 		return 0, transport.ErrClosed
 	}
-	l := &listener{options: sys.SocketOptions(cfg.Socket)}
+	l := &listener{options: sys.SocketOptions(cfg.Socket), most: maxAccepts}
+	if cfg.Shared {
+		l.most = 1
+	}
 	var err error
 	if cfg.Listener != nil {
 		if l.socket, err = sys.Adopt(cfg.Listener, &l.options); err != nil {
