@@ -19,7 +19,7 @@ const (
 	// io_uring the one that has waited longest, on epoll (EPOLLEXCLUSIVE) nearly always the same, so a server with time
 	// to spare serves nearly all connections on one loop.
 	AcceptExclusive Accept = "exclusive"
-	// AcceptMutex lets one loop at a time accept from a common listener. It passes that on after 8 connections, and at
+	// AcceptMutex lets one loop at a time accept from a common listener. It passes that on after 16 connections, and at
 	// once when it is busy or has 7/8 of its part of MaxConnections; a loop that is stuck loses it when the watchdog
 	// finds that (WatchdogAfter). So loops get connections in turn, with little more than one wake-up for each.
 	AcceptMutex Accept = "mutex"

@@ -73,7 +73,7 @@ func connectAll(t *testing.T, network, addr string, n, burst int) []net.Conn {
 // What is one socket for all loops spreads as evenly as a router can: one by one and in bursts, over TCP, a Unix socket
 // and an adopted listener.
 func TestConnectionsSpreadOverTheLoops(t *testing.T) {
-	const loops, n = 8, 400
+	const loops, n = 8, 640 // five turns of each loop with the mutex
 	sockets := map[string]func(t *testing.T, srv *weir.Server) net.Addr{
 		"tcp": func(t *testing.T, srv *weir.Server) net.Addr {
 			srv.Accept = weir.AcceptHandoff

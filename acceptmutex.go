@@ -8,7 +8,7 @@ import (
 
 // mutexTurn is how many connections a loop accepts before another one has its turn: one wake-up to pass that on for so
 // many connections is not much, and counts differ by no more.
-const mutexTurn = 8
+const mutexTurn = 16
 
 // acceptMutex says which loop accepts from a listener that all of them have; the others' stand still. The nil
 // acceptMutex lets all of them accept.

@@ -114,11 +114,11 @@ func TestAListenerKeepsWhatIsNotAdmittedUntilThereIsRoom(t *testing.T) {
 		p.run(50 * time.Millisecond)
 		require.Equal(t, want, served(), "there is no room for more")
 		if want == 1 {
-			ln.Resume() // without room
+			ln.Readmit() // without room
 			p.run(50 * time.Millisecond)
 			require.Equal(t, want, served())
 			room = 1
-			ln.Resume()
+			ln.Readmit()
 		}
 	}
 	ln.Close(nil)
@@ -329,7 +329,7 @@ func TestAPanicInAcceptedDoesNotKeepAListenerPaused(t *testing.T) {
 	clients := []*probe{greet(), greet(), greet()}
 	p.run(50 * time.Millisecond)
 	room = 10
-	assert.PanicsWithValue(t, "in Accepted", ln.Resume)
+	assert.PanicsWithValue(t, "in Accepted", ln.Readmit)
 	clients = append(clients, greet())
 	for _, h := range clients {
 		p.until("an answer", func() bool { return h.got.String() == "hello" })

@@ -171,8 +171,8 @@ func (f *fakeTransport) Now() time.Duration {
 	return f.now
 }
 
-func (f *fakeTransport) Pool() *buffer.Pool                                     { return f.pool }
-func (f *fakeTransport) LocalAddr(transport.Handle) net.Addr                    { return nil }
+func (f *fakeTransport) Pool() *buffer.Pool                                  { return f.pool }
+func (f *fakeTransport) LocalAddr(transport.Handle) net.Addr                 { return nil }
 func (f *fakeTransport) HandOver(transport.Handle) (transport.Socket, error) { return nil, nil }
 
 func (f *fakeTransport) TakeOver(transport.Socket) (transport.Handle, error) { return 0, nil }

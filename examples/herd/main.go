@@ -28,19 +28,14 @@ type config struct {
 	transport   weir.Kind
 }
 
-// way is one way to accept. naive has no server of weir's.
-type way struct {
-	name  string
-	naive bool
-	serve func(*weir.Server) (address string, err error)
-}
+// naiveWay is the one that has no server of weir's.
+const naiveWay = "naive"
 
 // ways are the rows of the table.
-func ways() []way {
-	return []way{
-		{name: "naive", naive: true},
-		{name: "reuseport", serve: listen},
-		{name: "adopted", serve: adopt},
+func ways() []string {
+	return []string{
+		naiveWay, string(weir.AcceptReusePort), string(weir.AcceptExclusive), string(weir.AcceptMutex),
+		string(weir.AcceptHandoff),
 	}
 }
 
@@ -51,21 +46,18 @@ type row struct {
 }
 
 func rows(names string) (all []row, err error) {
-	known := []string{}
 	for _, w := range ways() {
-		known = append(known, w.name)
-		if names != "" && !slices.Contains(strings.Split(names, ","), w.name) {
-			continue
+		switch {
+		case names != "" && !slices.Contains(strings.Split(names, ","), w):
+		case w == naiveWay:
+			all = append(all, row{way: w})
+		default:
+			all = append(all, row{w, weir.Epoll}, row{w, weir.Uring})
 		}
-		if w.naive {
-			all = append(all, row{way: w.name})
-			continue
-		}
-		all = append(all, row{w.name, weir.Epoll}, row{w.name, weir.Uring})
 	}
 	for name := range strings.SplitSeq(names, ",") {
-		if name != "" && !slices.Contains(known, name) {
-			return nil, fmt.Errorf("no way %q: there are %s", name, strings.Join(known, ", "))
+		if name != "" && !slices.Contains(ways(), name) {
+			return nil, fmt.Errorf("no way %q: there are %s", name, strings.Join(ways(), ", "))
 		}
 	}
 	return all, nil

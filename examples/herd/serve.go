@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -44,9 +45,10 @@ type target interface {
 
 // census counts by thread: whose loop a connection is on. Its methods are for any goroutine.
 type census struct {
-	mu    sync.Mutex
-	loops map[int]*seat // by thread
-	order []*seat
+	mu       sync.Mutex
+	loops    map[int]*seat // by thread
+	order    []*seat
+	acceptor int // a thread that only accepts; zero: none
 }
 
 type seat struct {
@@ -65,6 +67,13 @@ func (c *census) enroll() {
 	s := &seat{thread: unix.Gettid()}
 	c.loops[s.thread] = s
 	c.order = append(c.order, s)
+}
+
+// enrollAcceptor makes the calling thread one that wakes up for connections and serves none.
+func (c *census) enrollAcceptor() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.acceptor = unix.Gettid()
 }
 
 func (c *census) came() { c.count(1, 1) }
@@ -87,6 +96,13 @@ func (c *census) sample() (s sample, err error) {
 	for _, loop := range c.order {
 		s.Served, s.Open = append(s.Served, loop.served), append(s.Open, loop.open)
 		switches, err := sleeps(loop.thread)
+		if err != nil {
+			return s, err
+		}
+		s.Wakeups += switches
+	}
+	if c.acceptor != 0 {
+		switches, err := sleeps(c.acceptor)
 		if err != nil {
 			return s, err
 		}
@@ -141,14 +157,11 @@ func serve(cfg config, stdin io.Reader, stdout io.Writer) error {
 }
 
 func open(cfg config) (target, error) {
-	for _, w := range ways() {
-		switch {
-		case w.name != cfg.serve:
-		case w.naive:
-			return openNaive(cfg.loops)
-		default:
-			return openWeir(cfg, w)
-		}
+	switch {
+	case cfg.serve == naiveWay:
+		return openNaive(cfg.loops)
+	case slices.Contains(ways(), cfg.serve):
+		return openWeir(cfg)
 	}
 	return nil, fmt.Errorf("no way %q", cfg.serve)
 }

@@ -4,8 +4,7 @@ package main
 
 import (
 	"log/slog"
-	"net"
-	"time"
+	"net/netip"
 
 	"github.com/weirnet/weir"
 	"github.com/weirnet/weir/pipeline"
@@ -18,14 +17,26 @@ type weirTarget struct {
 	census census
 }
 
-func openWeir(cfg config, w way) (target, error) {
+func openWeir(cfg config) (target, error) {
 	t := &weirTarget{}
 	t.server = &weir.Server{
-		Transport: cfg.transport, Loops: cfg.loops, Logger: slog.New(slog.DiscardHandler),
-		Init: func(p *pipeline.Pipeline) error { return p.AddLast("greeter", &greeter{&t.census}) },
+		Transport: cfg.transport, Loops: cfg.loops, Accept: weir.Accept(cfg.serve),
+		Logger: slog.New(slog.DiscardHandler),
+		Init:   func(p *pipeline.Pipeline) error { return p.AddLast("greeter", &greeter{&t.census}) },
 	}
-	var err error
-	if t.at, err = w.serve(t.server); err == nil {
+	if t.server.Accept == weir.AcceptHandoff {
+		known := false
+		t.server.Place = func(netip.AddrPort, int) int { // it runs on the loop that accepts
+			if !known {
+				known = true
+				t.census.enrollAcceptor()
+			}
+			return -1 // the usual way
+		}
+	}
+	addr, err := t.server.Listen("tcp", "127.0.0.1:0")
+	if err == nil {
+		t.at = addr.String()
 		err = t.enroll()
 	}
 	if err != nil {
@@ -33,34 +44,6 @@ func openWeir(cfg config, w way) (target, error) {
 		return nil, err
 	}
 	return t, nil
-}
-
-// listen listens in the server's own way.
-func listen(s *weir.Server) (string, error) {
-	addr, err := s.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return addr.String(), nil
-}
-
-// adopt gives the server a listener: one socket for all loops.
-func adopt(s *weir.Server) (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	ended := make(chan error, 1)
-	//weir:goroutines Serve returns when the server has ended
-	go func() { ended <- s.Serve(l) }()
-	for len(s.Addrs()) == 0 {
-		select { //weir:goroutines no loop runs here
-		case err := <-ended:
-			return "", err
-		case <-time.After(time.Millisecond):
-		}
-	}
-	return l.Addr().String(), nil
 }
 
 // enroll lets each loop's thread count its connections.

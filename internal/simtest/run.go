@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"net/netip"
 	"os"
 	"time"
 
@@ -50,6 +51,8 @@ type Result struct {
 	RefWrites  int // written by Refs, from this or another loop
 	Proxied    int // channels that a handler has dialed
 	Rejected   int // by the filter
+	HandedOver int // accepted on another loop
+	Crowded    int // Receivers that had no room and have it again
 	Meddled    [moments]int
 }
 
@@ -143,13 +146,11 @@ func (r *run) start() error {
 	for _, l := range r.shared.levels {
 		l.timer = r.loops[r.rng.IntN(len(r.loops))].NewTimer(nil, l.drain)
 	}
-	for _, l := range r.loops[:r.serving] {
-		if err := r.listen(l, address, r.initFront); err != nil {
-			return err
-		}
-		if err := r.listen(l, upstream, r.initServer); err != nil {
-			return err
-		}
+	if err := r.listenAll(address, r.initFront); err != nil {
+		return err
+	}
+	if err := r.listenAll(upstream, r.initServer); err != nil {
+		return err
 	}
 	client := r.loops[r.serving]
 	for i := range 1 + r.rng.IntN(8) {
@@ -158,22 +159,58 @@ func (r *run) start() error {
 	return nil
 }
 
-// listen tries again after injected errors.
-func (r *run) listen(l *loop.Loop, address string, init func(*pipeline.Pipeline) error) error {
+// listenAll lets all serving loops have connections to an address: each its own, or those that the last loop, which has
+// no other, accepts and hands over.
+func (r *run) listenAll(address string, init func(*pipeline.Pipeline) error) error {
 	cfg := r.channelConfig()
 	cfg.Init = init
-	var err error
-	for range 100 {
-		_, err = channel.Listen(l, channel.ListenerConfig{
-			Transport: transport.ListenConfig{Network: "tcp", Address: address, ReusePort: true},
-			Channel:   &cfg,
-			Accepted:  func(*channel.Channel) { r.open++ },
+	if r.rng.IntN(2) == 0 {
+		for _, l := range r.loops[:r.serving] {
+			if _, err := r.listen(l, address, channel.ListenerConfig{Channel: &cfg}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	front := r.loops[len(r.loops)-1]
+	var to []*channel.Receiver
+	var ln *channel.Listener
+	for _, l := range r.loops[:r.serving] {
+		receiver, err := channel.NewReceiver(l, channel.ReceiverConfig{
+			Channel: &cfg, MaxWaiting: 1 + r.rng.IntN(4),
+			Room: func() {
+				r.res.Crowded++
+				if err := front.Execute(func() { ln.Readmit() }); err != nil {
+					r.fail(err)
+				}
+			},
+			Accepted: func(*channel.Channel) {
+				r.open++
+				r.res.HandedOver++
+			},
 		})
-		if err == nil {
-			return nil
+		if err != nil {
+			return err
+		}
+		to = append(to, receiver)
+	}
+	var err error
+	ln, err = r.listen(front, address, channel.ListenerConfig{
+		Route: func(netip.AddrPort) *channel.Receiver { return to[r.rng.IntN(len(to))] },
+	})
+	return err
+}
+
+// listen tries again after injected errors.
+func (r *run) listen(l *loop.Loop, address string, cfg channel.ListenerConfig) (ln *channel.Listener, err error) {
+	cfg.Transport = transport.ListenConfig{Network: "tcp", Address: address, ReusePort: true}
+	cfg.Accepted = func(*channel.Channel) { r.open++ }
+	for range 100 {
+		if ln, err = channel.Listen(l, cfg); err == nil {
+			break
 		}
 	}
-	return err
+	return ln, err
 }
 
 func (r *run) channelConfig() channel.Config {

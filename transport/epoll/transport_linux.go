@@ -1,9 +1,9 @@
 package epoll
 
 import (
-	"syscall"
 	"fmt"
 	"net"
+	"syscall"
 	"time"
 
 	"github.com/weirnet/weir/buffer"
