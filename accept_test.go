@@ -159,7 +159,7 @@ func TestAStuckLoopCostsOnlyItsOwn(t *testing.T) {
 		}, "the watchdog finds it")
 		// With AcceptExclusive the loop has been asked for one connection, which gives the next comer's wake-up to it.
 		var served atomic.Int64
-		const n = 20
+		const n = 6
 		for range n {
 			c := connect(t, "tcp", addr)
 			go func() {

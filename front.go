@@ -15,8 +15,8 @@ import (
 // others get what comes.
 const maxHandedOver = 128
 
-// startFront returns the worker of the loop that accepts for the others, and starts it when it is needed for the first
-// time. That loop is an engine of its own, whose connections go to e's workers: it runs no handler, so none holds it up.
+// startFront returns the worker of the loop that accepts for the others, and starts it when it is first needed, as an
+// engine of its own, whose connections go to e's workers. It runs no handler that could hold it up.
 func (e *engine) startFront(s *Server) (*worker, error) {
 	for _, w := range e.workers {
 		if err := w.call(context.Background(), func() error { return w.receive(s) }); err != nil {

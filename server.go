@@ -59,8 +59,8 @@ type Server struct {
 	// processors, a connection then stays on one. It is meant for the lifetime of the server: it goes by the order of
 	// the listeners, which changes when one of them closes. Listening fails with more loops than processors.
 	SteerByCPU bool
-	// Place, when set, says with AcceptHandoff which of the loops, from 0, a connection of peer goes to: PlaceByAddress, or
-	// one of your own, which runs on the accepting loop. A result out of range, and a loop that is stuck or takes no
+	// Place, when set, says with AcceptHandoff which of the loops, from 0, a connection of peer goes to: PlaceByAddress,
+	// or one of your own, which runs on the accepting loop. A result out of range, and a loop that is stuck or takes no
 	// more, leave it to the usual way: the less loaded of two loops chosen at random. peer is not valid for a Unix
 	// socket.
 	Place func(peer netip.AddrPort, loops int) int

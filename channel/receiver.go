@@ -63,7 +63,7 @@ type ReceiverConfig struct {
 	Channel *Config
 	// MaxWaiting is how many connections may be on their way to the loop. Zero means 1,024.
 	MaxWaiting int
-	// Room, when set, is called on the loop when there were MaxWaiting, so that one was refused, and half of them are left.
+	// Room, when set, is called on the loop when one was refused for want of room, and half of MaxWaiting are left.
 	Room func()
 	// Error, NotAdmitted and Accepted are as in ListenerConfig; NotAdmitted may be called on any goroutine.
 	Error       func(error)

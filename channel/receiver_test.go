@@ -154,7 +154,7 @@ func TestWhatIsOnItsWayEndsWithTheReceiver(t *testing.T) {
 			end(f)
 			f.until("the clients are told", func() bool { return f.ended() == 3 })
 			require.Equal(t, 3, f.undone+f.accepted) // a loop that ends may come to it, and closes the channels
-			f.greet(2) // the listener does not know
+			f.greet(2)                               // the listener does not know
 			f.until("those that come later, too", func() bool { return f.ended() == 5 })
 			assert.Equal(t, 5, f.undone+f.accepted)
 			assert.GreaterOrEqual(t, f.undone, 2)

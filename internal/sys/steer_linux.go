@@ -9,9 +9,9 @@ import (
 // Where a classic BPF program reads the processor that runs it (linux/filter.h: SKF_AD_OFF + SKF_AD_CPU).
 const skfCPU = 0xfffff000 + 36
 
-// SteerByCPU makes the kernel choose among n listeners that share fd's port (SO_REUSEPORT) by the processor that handles
-// the packet: the k-th of those that the process may use leads to listener k modulo n, in the order in which they began
-// to listen; others to that which a hash says. See socket(7), SO_ATTACH_REUSEPORT_CBPF.
+// SteerByCPU makes the kernel choose among n listeners that share fd's port (SO_REUSEPORT) by the processor that
+// handles the packet: the k-th of those that the process may use leads to listener k modulo n, in the order in which
+// they began to listen; any other to that which a hash says. See socket(7), SO_ATTACH_REUSEPORT_CBPF.
 func SteerByCPU(fd, n int) error {
 	var allowed unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &allowed); err != nil {

@@ -26,8 +26,8 @@ func breakages() []breakage {
 	for _, group := range [][]breakage{
 		streamBreakages(), dataBreakages(), batchBreakages(), timeBreakages(), limitBreakages(), endBreakages(),
 		cancelBreakages(),
-		closeBreakages(), staleBreakages(), acceptBreakages(), handOverBreakages(), loadBreakages(), watchBreakages(), sendBreakages(),
-		fileBreakages(),
+		closeBreakages(), staleBreakages(), acceptBreakages(), handOverBreakages(), loadBreakages(), watchBreakages(),
+		sendBreakages(), fileBreakages(),
 	} {
 		all = append(all, group...)
 	}
