@@ -19,7 +19,6 @@ type acceptMutex struct {
 	listeners []*channel.Listener // by worker; each is written and read on that one's loop
 
 	holder atomic.Int64
-	taken  atomic.Int64 // connections since it was passed on
 }
 
 // newMutex returns the mutex of a common listener, held by the first loop; nil unless that is the way to accept.
@@ -38,40 +37,43 @@ func (m *acceptMutex) batch() int {
 	return mutexTurn
 }
 
+// turnDone passes the mutex on, or goes on when nobody else can do with more. The worker's loop.
+func (m *acceptMutex) turnDone(w *worker) {
+	if m.held(w) && !m.pass(w) {
+		m.listeners[w.index].Resume()
+	}
+}
+
+// held reports whether a worker has the mutex: it may have lost it while it was stuck.
+func (m *acceptMutex) held(w *worker) bool { return m.holder.Load() == int64(w.index) }
+
 // opened is told of each worker's listener. The worker's loop.
 func (m *acceptMutex) opened(w *worker, ln *channel.Listener) {
 	if m == nil {
 		return
 	}
 	m.listeners[w.index] = ln
-	if m.holder.Load() != int64(w.index) {
+	if !m.held(w) {
 		ln.Pause()
 	}
 }
 
-// accepted counts a connection, and passes the mutex on when there is a reason. The worker's loop.
+// accepted ends a turn early when the worker has enough. The worker's loop.
 func (m *acceptMutex) accepted(w *worker) {
-	switch {
-	case m == nil:
-	case m.holder.Load() != int64(w.index): // it came behind the pause, or the loop was stuck and has lost the mutex
+	if m != nil && m.held(w) && w.nearlyFull() && m.pass(w) {
 		m.listeners[w.index].Pause()
-	case m.taken.Add(1) >= mutexTurn || w.nearlyFull() || !w.loop.CaughtUp():
-		if m.pass(w) {
-			m.listeners[w.index].Pause()
-		}
 	}
 }
 
 // stuck passes the mutex on when it is held by a worker whose handler does not return. Any goroutine.
 func (m *acceptMutex) stuck(w *worker) {
-	if m.holder.Load() == int64(w.index) {
+	if m.held(w) {
 		m.pass(w)
 	}
 }
 
 // pass gives a worker's mutex to the next loop, in turn, that goes on and has room. It reports whether there is one.
 func (m *acceptMutex) pass(from *worker) bool {
-	m.taken.Store(0)
 	for n := 1; n < len(m.workers); n++ {
 		to := m.workers[(from.index+n)%len(m.workers)]
 		if to.loop.Stuck() || to.nearlyFull() {
@@ -89,7 +91,7 @@ func (m *acceptMutex) pass(from *worker) bool {
 func (m *acceptMutex) resume(w *worker) {
 	w.do(func() {
 		ln := m.listeners[w.index]
-		if m.holder.Load() == int64(w.index) && !w.gone && ln != nil {
+		if m.held(w) && !w.gone && ln != nil {
 			ln.Resume()
 		}
 	})

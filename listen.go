@@ -189,7 +189,8 @@ func (w *worker) listen(s *Server, cfg transport.ListenConfig, m *acceptMutex) (
 	}
 	chn := w.channelConfig(s)
 	ln, err := channel.Listen(w.loop, channel.ListenerConfig{
-		Transport: cfg, Channel: &chn, AcceptBackoff: s.AcceptBackoff, Batch: m.batch(),
+		Transport: cfg, Channel: &chn, AcceptBackoff: s.AcceptBackoff,
+		Batch: m.batch(), BatchDone: func() { m.turnDone(w) },
 		Route: w.route, Admit: w.admit, NotAdmitted: w.giveBack,
 		Accepted: func(c *channel.Channel) {
 			w.added(c, fromAccept)

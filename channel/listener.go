@@ -25,8 +25,10 @@ type ListenerConfig struct {
 	// AcceptBackoff is how long accepting pauses after an error such as EMFILE; it doubles with each further error, up
 	// to 1 s. Zero means 50 ms.
 	AcceptBackoff time.Duration
-	// Batch is how many connections the kernel is asked for at a time. Zero means as many as there are.
-	Batch int
+	// Batch, when above zero, is how many connections are accepted until the listener pauses by itself and calls
+	// BatchDone, on the loop; Resume lets it accept as many again.
+	Batch     int
+	BatchDone func()
 	// Error, when set, gets each error of accepting, on the loop. Accepting goes on after any of them.
 	Error func(error)
 	// Route, when set, says on the loop which Receiver is to make a channel of a connection, usually on another loop, and
@@ -187,8 +189,14 @@ func (ln *Listener) Complete(cp *transport.Completion) {
 func (ln *Listener) completeAccept(cp *transport.Completion) {
 	if !cp.More {
 		ln.accepting = false
-		if cp.Err == nil || errors.Is(cp.Err, transport.ErrCanceled) {
-			ln.accept() // before the callbacks, which may panic
+		switch { // before the callbacks, which may panic
+		case cp.Err == nil && cp.Handle != 0 && ln.cfg.Batch > 0:
+			ln.paused = true
+			if ln.cfg.BatchDone != nil {
+				defer ln.cfg.BatchDone()
+			}
+		case cp.Err == nil || errors.Is(cp.Err, transport.ErrCanceled):
+			ln.accept()
 		}
 	}
 	if cp.Handle != 0 {
