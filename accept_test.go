@@ -132,6 +132,23 @@ func TestHandoffWithFewClientsIsEven(t *testing.T) {
 	})
 }
 
+// Of the 16 connections that two loops may have, the first takes 7, 7/8 of its part, and lets the other one accept.
+func TestALoopThatIsNearlyFullPassesTheMutexOn(t *testing.T) {
+	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
+		srv := &weir.Server{
+			Transport: kind, Loops: 2, Accept: weir.AcceptMutex, MaxConnections: 16, Init: initEcho,
+		}
+		addr := startTCP(t, srv)
+		connectAll(t, "tcp", addr, 6, 1)
+		require.Equal(t, []int{6, 0}, spread(t, srv))
+		connectAll(t, "tcp", addr, 8, 1)
+		require.Equal(t, []int{7, 7}, spread(t, srv))
+		connectAll(t, "tcp", addr, 2, 1) // nobody has room for more than its part: who holds the mutex goes on
+		open := spread(t, srv)
+		require.Equal(t, 16, open[0]+open[1])
+	})
+}
+
 // A loop whose handler does not return costs its own connections and no others, once the watchdog has found it.
 func TestAStuckLoopCostsOnlyItsOwn(t *testing.T) {
 	onEveryWay(t, func(t *testing.T, kind weir.Kind, way weir.Accept) {
