@@ -21,7 +21,8 @@ const (
 	AcceptExclusive Accept = "exclusive"
 	// AcceptMutex lets one loop at a time accept from a common listener. It passes that on after 16 connections, and at
 	// once when it has 7/8 of its part of MaxConnections, or of the completions that its transport has room for; a loop
-	// that is stuck loses it when the watchdog finds that (WatchdogAfter). So loops get connections in turn, with little more than one wake-up for each.
+	// that is stuck loses it when the watchdog finds that (WatchdogAfter). So loops get connections in turn, with little
+	// more than one wake-up for each.
 	AcceptMutex Accept = "mutex"
 	// AcceptHandoff lets a loop of its own accept, which runs no handler, and hand each connection over to the less
 	// loaded of two loops, or to that which Server.Place names. It spreads best, and costs a second wake-up.
