@@ -8,6 +8,7 @@ package netlab
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -152,7 +153,8 @@ func (s *Space) Up(name string) error {
 	return err
 }
 
-// Address gives an interface addresses with their prefixes, such as 10.0.0.1/24.
+// Address gives an interface addresses with their prefixes, such as 10.0.0.1/24. An IPv6 address with 128 bits is
+// for others to connect to; what leaves has another source.
 func (s *Space) Address(name string, prefixes ...string) error {
 	l, err := s.Link(name)
 	if err != nil {
@@ -165,6 +167,10 @@ func (s *Space) Address(name string, prefixes ...string) error {
 		}
 		if strings.Contains(p, ":") {
 			address.Flags = unix.IFA_F_NODAD
+		}
+		if bits, _ := address.Mask.Size(); bits == 128 {
+			// Deprecated (RFC 4862): others can reach it, but it is not what connections from here come from.
+			address.ValidLft, address.PreferedLft = math.MaxUint32, 0
 		}
 		if err := s.Links.AddrAdd(l, address); err != nil {
 			return fmt.Errorf("netlab: address %s of %s in %s: %w", p, name, s.Name, err)

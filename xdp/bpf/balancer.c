@@ -260,7 +260,7 @@ INLINE enum reason by_ring(const struct flow_key *key, __u32 slot, struct choice
 // choose finds a connection's server. A SYN begins a new one, whatever the table has: it may be a draining server's.
 INLINE enum reason choose(const struct flow_key *key, __u32 slot, int syn, int insert, struct choice *choice)
 {
-	if (!syn) {
+	if (!syn && insert_ns) {
 		const struct flow *flow = map_lookup(&flows, key);
 		if (flow) {
 			choice->server = flow->server;
