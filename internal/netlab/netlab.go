@@ -179,6 +179,16 @@ func (s *Space) Address(name string, prefixes ...string) error {
 	return nil
 }
 
+// Hide gives a server addresses that others have told the network of, on its loopback: it accepts their packets and
+// replies from them, and keeps silent when somebody asks who has them (arp_ignore and arp_announce of the kernel's
+// ip-sysctl). It tells the network when its own MAC changes.
+func (s *Space) Hide(prefixes ...string) error {
+	return errors.Join(
+		s.Sysctl("net/ipv4/conf/all/arp_ignore", "1"), s.Sysctl("net/ipv4/conf/all/arp_announce", "2"),
+		s.Sysctl("net/ipv4/conf/all/arp_notify", "1"), s.Sysctl("net/ipv6/conf/all/ndisc_notify", "1"),
+		s.Address("lo", prefixes...))
+}
+
 // ChecksumInSoftware makes an interface's packets leave with their checksums. A virtual interface leaves them to a
 // device that is not there; what comes back by XDP_TX has lost the mark that says so, and the receiver sees wrong
 // checksums.

@@ -28,7 +28,8 @@
 #define TCP_RST 0x04
 #define TCP_ACK 0x10
 
-#define EXTENSIONS_MAX 4 // IPv6 extension headers that are looked through
+#define EXTENSIONS_MAX 4    // IPv6 extension headers that are looked through
+#define EXTENSIONS_QUOTED 1 // in what an ICMP error quotes; each multiplies what the verifier has to follow
 
 struct eth {
 	__u8 dst[6];
@@ -236,7 +237,7 @@ INLINE enum parsed parse_ip6(const struct view *v, struct packet *p, int quoted)
 	if (ip->hops == 0 && !quoted)
 		return PARSED_TTL;
 #pragma unroll
-	for (int i = 0; i < EXTENSIONS_MAX; i++) {
+	for (int i = 0; i < (quoted ? EXTENSIONS_QUOTED : EXTENSIONS_MAX); i++) {
 		__u32 size;
 		if (next != PROTO_HOP_BY_HOP && next != PROTO_ROUTING && next != PROTO_DEST_OPTIONS && next != PROTO_AH &&
 			next != PROTO_FRAGMENT)

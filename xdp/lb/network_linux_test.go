@@ -44,11 +44,7 @@ func newNetwork(t *testing.T, mode xdp.Mode, health Health) *network {
 	n.vips = []VIP{{vip4, 80, TCP}, {vip6, 80, TCP}, {vip4, 53, UDP}, {vip6, 53, UDP}}
 	require.NoError(t, n.balancer.Address("eth0", vip4.String()+"/32", vip6.String()+"/128"))
 	for i, s := range n.servers {
-		require.NoError(t, s.Address("lo", vip4.String()+"/32", vip6.String()+"/128"))
-		require.NoError(t, s.Sysctl("net/ipv4/conf/all/arp_ignore", "1"))
-		require.NoError(t, s.Sysctl("net/ipv4/conf/all/arp_announce", "2"))
-		require.NoError(t, s.Sysctl("net/ipv4/conf/eth0/arp_notify", "1"))
-		require.NoError(t, s.Sysctl("net/ipv6/conf/eth0/ndisc_notify", "1"))
+		require.NoError(t, s.Hide(vip4.String()+"/32", vip6.String()+"/128"))
 		n.serve(t, i)
 	}
 	n.start(t, mode, health)
