@@ -106,7 +106,8 @@ struct server {
 	__u16 generation;
 	__u8 state; // 0: nobody has the number
 	__u8 tunnel;
-	__u8 pad[6];
+	__u8 healthy;
+	__u8 pad[5];
 };
 
 struct {

@@ -87,7 +87,8 @@ type balancerServer struct {
 	Generation uint16
 	State      uint8
 	Tunnel     uint8
-	Pad        [6]uint8
+	Healthy    uint8
+	Pad        [5]uint8
 }
 
 type balancerVip struct {

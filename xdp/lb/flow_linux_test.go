@@ -17,10 +17,13 @@ import (
 )
 
 // open opens so many connections and returns where each went.
-func open(t *testing.T, b *Balancer, v VIP, n int) (places []int) {
+func open(t *testing.T, b *Balancer, v VIP, n int) (places []int) { return openFrom(t, b, v, 1, n) }
+
+// openFrom does it from a certain port on.
+func openFrom(t *testing.T, b *Balancer, v VIP, port, n int) (places []int) {
 	t.Helper()
 	for i := range n {
-		places = append(places, placeOf(t, b, client(v, uint16(1+i), packet.SYN).Bytes()))
+		places = append(places, placeOf(t, b, client(v, uint16(port+i), packet.SYN).Bytes()))
 	}
 	return places
 }
@@ -206,8 +209,13 @@ func TestReloadsAndSuccessorsKeepConnections(t *testing.T) {
 		"tcp/[2001:db8::1]:80 2001:db8:5::3 active": true,
 	}, states)
 	assert.ErrorIs(t, successor.AddVIP(web4, Health{}), ErrExists)
+	require.NoError(t, successor.SetMAC(serverOf(web4, 2), macOf(2)))
+	assert.NotContains(t, openFrom(t, successor, web4, 5000, 50), 2, "it is still down")
+	require.NoError(t, successor.SetHealth(web4, Health{}))
+	assert.Contains(t, openFrom(t, successor, web4, 5000, 50), 2, "without a check it is up")
+	require.NoError(t, successor.SetHealthy(web4, serverOf(web4, 2), false))
 	require.NoError(t, successor.AddServer(web4, Server{Addr: serverOf(web4, 9)}), "a number that is free")
 	require.NoError(t, successor.SetMAC(serverOf(web4, 9), macOf(9)))
 	same(successor, "with another server")
-	assert.Contains(t, open(t, successor, web4, 300), 9)
+	assert.Contains(t, openFrom(t, successor, web4, 5000, 300), 9)
 }

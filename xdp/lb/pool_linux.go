@@ -47,19 +47,27 @@ func (b *Balancer) AddVIP(v VIP, health Health) error {
 	return nil
 }
 
-// SetHealth changes how a VIP's servers are checked: what is pinned does not tell. The error wraps ErrConfig or
-// ErrNotFound.
+// SetHealth changes how a VIP's servers are checked: what is pinned does not tell. Without a check all are healthy from now
+// on. The error wraps ErrConfig or ErrNotFound.
 func (b *Balancer) SetHealth(v VIP, health Health) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.pools[v] == nil {
+	p := b.pools[v]
+	if p == nil {
 		return fmt.Errorf("lb: VIP %v: %w", v, ErrNotFound)
 	}
 	if err := health.check(); err != nil {
 		return err
 	}
-	b.pools[v].health = health
-	return nil
+	p.health = health
+	var errs []error
+	for _, m := range p.members {
+		if health.Kind == NoCheck && !m.healthy {
+			m.healthy = true
+			errs = append(errs, b.apply(p, m))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // RemoveVIP ends the balancing of a VIP: its packets are the kernel's. The error wraps ErrNotFound.
@@ -230,6 +238,9 @@ func (b *Balancer) writeServer(p *pool, m *member) error {
 	s.Address.Word = words(m.Addr)
 	if m.Tunnel {
 		s.Tunnel = 1
+	}
+	if m.healthy {
+		s.Healthy = 1
 	}
 	return b.maps.Servers.Put(uint32(m.number), s)
 }

@@ -41,7 +41,7 @@ func (b *Balancer) restore() error {
 		}
 		m := &member{
 			Server: Server{Addr: address(s.Address.Word), Weight: s.Weight, Tunnel: s.Tunnel != 0},
-			number: uint16(i), state: State(s.State), healthy: link[6]&linkUp != 0,
+			number: uint16(i), state: State(s.State), healthy: s.Healthy != 0,
 		}
 		if mac := net.HardwareAddr(link[:6]); slices.Max(mac) != 0 {
 			m.mac = slices.Clone(mac)
@@ -54,6 +54,11 @@ func (b *Balancer) restore() error {
 		}
 		b.numbers[i].taken = true
 		p.members = append(p.members, m)
+	}
+	for _, p := range b.pools { // who wrote them may have ended half-way
+		if err := b.swapRing(p); err != nil {
+			return fmt.Errorf("VIP %v: %w", p.vip, err)
+		}
 	}
 	return nil
 }
