@@ -470,11 +470,4 @@ int balance(struct xdp_md *ctx)
 	return reason < FIRST_PASS ? XDP_TX : reason < FIRST_DROP ? next_stage(ctx, STAGE_BALANCER + 1) : XDP_DROP;
 }
 
-// floor_tx does nothing but send back: what every program costs at least, for measurements.
-SEC("xdp.frags")
-int floor_tx(struct xdp_md *ctx)
-{
-	return XDP_TX;
-}
-
 char license_text[] SEC("license") = "Apache-2.0";

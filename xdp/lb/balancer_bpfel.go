@@ -123,7 +123,6 @@ const (
 	balancerMapVipCounters    = "vip_counters"
 	balancerMapVips           = "vips"
 	balancerProgBalance       = "balance"
-	balancerProgFloorTx       = "floor_tx"
 	balancerVarHashSeed       = "hash_seed"
 	balancerVarInsertBurstNs  = "insert_burst_ns"
 	balancerVarInsertNs       = "insert_ns"
@@ -177,7 +176,6 @@ type balancerSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type balancerProgramSpecs struct {
 	Balance *ebpf.ProgramSpec `ebpf:"balance"`
-	FloorTx *ebpf.ProgramSpec `ebpf:"floor_tx"`
 }
 
 // balancerMapSpecs contains maps before they are loaded into the kernel.
@@ -279,13 +277,11 @@ type balancerVariables struct {
 // It can be passed to loadBalancerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type balancerPrograms struct {
 	Balance *ebpf.Program `ebpf:"balance"`
-	FloorTx *ebpf.Program `ebpf:"floor_tx"`
 }
 
 func (p *balancerPrograms) Close() error {
 	return _BalancerClose(
 		p.Balance,
-		p.FloorTx,
 	)
 }
 

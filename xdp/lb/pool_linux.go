@@ -47,8 +47,8 @@ func (b *Balancer) AddVIP(v VIP, health Health) error {
 	return nil
 }
 
-// SetHealth changes how a VIP's servers are checked: what is pinned does not tell. Without a check all are healthy from now
-// on. The error wraps ErrConfig or ErrNotFound.
+// SetHealth changes how a VIP's servers are checked: what is pinned does not tell. Without a check all are healthy
+// from now on. The error wraps ErrConfig or ErrNotFound.
 func (b *Balancer) SetHealth(v VIP, health Health) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

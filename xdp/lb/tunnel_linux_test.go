@@ -1,6 +1,9 @@
 package lb
 
 import (
+	"encoding/binary"
+	"math/bits"
+	"net/netip"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -77,4 +80,36 @@ func TestJumboFramesAreBalanced(t *testing.T) {
 	assert.EqualValues(t, tx, action)
 	f.DstMAC, f.SrcMAC = [6]byte(macOf(0)), ownMAC
 	assert.Equal(t, f.Bytes(), out)
+}
+
+// What a packet says of its length ends in the outer header, whatever the frame's length is.
+func TestAPacketThatSaysToBeTooBigIsDropped(t *testing.T) {
+	b := bench(t, Config{TunnelSource4: addr("198.51.100.250")})
+	require.NoError(t, b.AddVIP(dns4, Health{}))
+	require.NoError(t, b.AddServer(dns4, Server{Addr: addr("198.51.100.9"), Tunnel: true}))
+	require.NoError(t, b.SetMAC(addr("198.51.100.9"), macOf(3)))
+	for length, want := range map[int]Reason{1479: Placed, 1480: Placed, 1481: TooBig, 65535: TooBig} {
+		reason, _ := reasonOf(t, b, patched(client(dns4, uint16(length), 0), 16, byte(length>>8), byte(length)))
+		assert.Equal(t, want, reason, "%d bytes", length)
+	}
+}
+
+// The sum of a header's words is folded twice: the first time may carry. A server's address is chosen with which it
+// does.
+func TestTheOuterChecksumCarriesTwice(t *testing.T) {
+	b := bench(t, Config{TunnelSource4: addr("198.51.100.250")})
+	require.NoError(t, b.AddVIP(dns4, Health{}))
+	f := client(dns4, 1, 0)
+	sum := uint32(0x45) + uint32(bits.ReverseBytes16(uint16(20+len(f.IP())))) + 0x40 + 64 + 4<<8
+	for _, a := range [][]byte{addr("198.51.100.250").AsSlice(), {198, 51, 0, 0}} {
+		sum += uint32(binary.LittleEndian.Uint16(a)) + uint32(binary.LittleEndian.Uint16(a[2:]))
+	}
+	last := uint16(0xffff - sum&0xffff) // so that the low half is all ones, and there is a high half
+	server := netip.AddrFrom4([4]byte{198, 51, byte(last), byte(last >> 8)})
+	require.Positive(t, sum>>16)
+	require.NoError(t, b.AddServer(dns4, Server{Addr: server, Tunnel: true}))
+	require.NoError(t, b.SetMAC(server, macOf(3)))
+	_, out := run(t, b, f.Bytes())
+	_, err := packet.Decode(out)
+	require.NoError(t, err)
 }
