@@ -144,6 +144,15 @@ func (s *Space) Link(name string) (netlink.Link, error) {
 	return l, nil
 }
 
+// MTU sets an interface's.
+func (s *Space) MTU(name string, bytes int) error {
+	l, err := s.Link(name)
+	if err == nil {
+		err = s.Links.LinkSetMTU(l, bytes)
+	}
+	return err
+}
+
 // Up takes an interface up.
 func (s *Space) Up(name string) error {
 	l, err := s.Link(name)

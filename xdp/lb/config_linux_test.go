@@ -85,6 +85,7 @@ func TestMistakesAreNamed(t *testing.T) {
 		{b.AddVIP(web4, Health{}), ErrExists, "tcp/192.0.2.1:80"},
 		{b.AddVIP(dns4, Health{Kind: 9}), ErrConfig, "check 9"},
 		{b.AddVIP(dns4, Health{Path: "x"}), ErrConfig, `path "x"`},
+		{b.AddVIP(any4, Health{Kind: TCPCheck}), ErrConfig, "port 0 or that of tcp/192.0.2.2:0"},
 		{b.SetHealth(dns4, Health{}), ErrNotFound, "udp/192.0.2.1:53"},
 		{b.SetHealth(web4, Health{Kind: 4}), ErrConfig, "check 4"},
 		{b.RemoveVIP(dns4), ErrNotFound, "udp/192.0.2.1:53"},

@@ -31,9 +31,10 @@ type Health struct {
 	Path string
 }
 
-func (h Health) check() error {
-	if h.Kind > UDPCheck || h.Path != "" && h.Path[0] != '/' {
-		return fmt.Errorf("lb: health check %d of path %q: %w", h.Kind, h.Path, ErrConfig)
+// check returns an error that wraps ErrConfig where the servers of a VIP can't be checked like this.
+func (h Health) check(v VIP) error {
+	if h.Kind > UDPCheck || h.Path != "" && h.Path[0] != '/' || h.Kind != NoCheck && h.Port == 0 && v.Port == 0 {
+		return fmt.Errorf("lb: health check %d of path %q on port %d or that of %v: %w", h.Kind, h.Path, h.Port, v, ErrConfig)
 	}
 	return nil
 }

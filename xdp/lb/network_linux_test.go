@@ -8,6 +8,8 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"github.com/vishvananda/netlink"
 
 	"github.com/weirnet/weir/internal/netlab"
 	"github.com/weirnet/weir/internal/testenv"
@@ -27,7 +30,11 @@ type network struct {
 	client, balancer *netlab.Space
 	servers          [2]*netlab.Space
 	echoes           [2]*netlab.Echo
+	pins             [2]string // of the entry and of the balancer
+	cfg              xdp.Config
+	entry            *xdp.Entry
 	b                *Balancer
+	stop             func()
 	vips             []VIP
 }
 
@@ -64,43 +71,70 @@ func (n *network) serve(t *testing.T, i int) {
 // start attaches the balancer and waits until it has its servers.
 func (n *network) start(t *testing.T, mode xdp.Mode, health Health) {
 	t.Helper()
-	attach := func(s *netlab.Space, name string) (entry *xdp.Entry, index int) {
-		link, err := s.Link(name)
-		require.NoError(t, err)
-		index = link.Attrs().Index
-		require.NoError(t, s.Do(func() (err error) {
-			entry, err = xdp.Attach(xdp.Config{Interface: index, Mode: mode})
-			return err
-		}))
-		t.Cleanup(func() { assert.NoError(t, entry.Close()) })
-		return entry, index
+	pins, closeFS, err := netlab.BPFFS()
+	testenv.Require(t, "bpffs", err)
+	t.Cleanup(func() { assert.NoError(t, closeFS()) })
+	for i, name := range []string{"entry", "lb"} {
+		n.pins[i] = filepath.Join(pins, name)
+		require.NoError(t, os.Mkdir(n.pins[i], 0o700))
 	}
 	// A virtual interface takes what its peer's program sends only when it has a program itself.
-	attach(n.Fabric, "p-lb")
+	peer := attach(t, n.Fabric, "p-lb", xdp.Config{Mode: mode})
+	t.Cleanup(func() { assert.NoError(t, peer.Close()) })
 	require.NoError(t, n.Fabric.ChecksumInSoftware("p-lb"))
-	entry, index := attach(n.balancer, "eth0")
-	require.NoError(t, n.balancer.Do(func() (err error) {
-		n.b, err = New(Config{
-			Interface: index, MaxFlows: 4096, RingSize: 1024, CheckInterval: 20 * time.Millisecond, Dial: n.balancer.Dial,
-		})
-		return err
-	}))
-	require.NoError(t, n.b.Install(entry))
+	t.Cleanup(func() {
+		if n.stop != nil {
+			n.stop()
+			assert.NoError(t, n.entry.Detach())
+		}
+	})
+	n.cfg.Mode = mode
+	n.succeed(t)
 	for _, v := range n.vips {
 		require.NoError(t, n.b.AddVIP(v, health))
 		for i := range n.servers {
 			require.NoError(t, n.b.AddServer(v, n.server(v, i)))
 		}
 	}
+	n.await(t, "all servers are up", func(_ VIP, s ServerStats) bool { return s.Up })
+}
+
+func attach(t *testing.T, s *netlab.Space, name string, cfg xdp.Config) (entry *xdp.Entry) {
+	t.Helper()
+	link, err := s.Link(name)
+	require.NoError(t, err)
+	cfg.Interface = link.Attrs().Index
+	require.NoError(t, s.Do(func() (err error) { entry, err = xdp.Attach(cfg); return err }))
+	return entry
+}
+
+// succeed puts a balancer in the place of the one that runs, if there is one, as another process would.
+func (n *network) succeed(t *testing.T) {
+	t.Helper()
+	if n.stop != nil {
+		n.stop()
+		require.NoError(t, n.entry.Close())
+	}
+	n.cfg.PinPath = n.pins[0]
+	n.entry = attach(t, n.balancer, "eth0", n.cfg)
+	link, err := n.balancer.Link("eth0")
+	require.NoError(t, err)
+	require.NoError(t, n.balancer.Do(func() (err error) {
+		n.b, err = New(Config{
+			Interface: link.Attrs().Index, PinPath: n.pins[1], MaxFlows: 4096, RingSize: 1024,
+			CheckInterval: 20 * time.Millisecond, Dial: n.balancer.Dial,
+		})
+		return err
+	}))
+	require.NoError(t, n.b.Install(n.entry))
 	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- n.balancer.Do(func() error { return n.b.Run(ctx) }) }()
-	t.Cleanup(func() {
+	ended, b := make(chan error, 1), n.b
+	go func() { ended <- n.balancer.Do(func() error { return b.Run(ctx) }) }()
+	n.stop = func() {
 		cancel()
 		assert.ErrorIs(t, <-ended, context.Canceled)
-		assert.NoError(t, n.b.Close())
-	})
-	n.await(t, "all servers are up", func(_ VIP, s ServerStats) bool { return s.Up })
+		assert.NoError(t, b.Close())
+	}
 }
 
 func (n *network) server(v VIP, i int) Server {
@@ -156,6 +190,17 @@ func TestConnectionsArriveAndRepliesReturn(t *testing.T) {
 
 func TestUploadsArriveIntact(t *testing.T) {
 	n := newNetwork(t, xdp.Native, Health{})
+	n.upload(t)
+	for _, s := range n.Spaces { // jumbo frames, of several buffers
+		require.NoError(t, s.MTU("eth0", 9000))
+		require.NoError(t, n.Fabric.MTU("p-"+s.Name, 9000))
+	}
+	n.upload(t)
+}
+
+// upload sends 64 MiB to each VIP of TCP and has them back.
+func (n *network) upload(t *testing.T) {
+	t.Helper()
 	const size = 64 << 20
 	for _, v := range n.vips[:2] {
 		network, address := v.network()
@@ -286,8 +331,10 @@ func TestDrainingUnderLoadBreaksNothing(t *testing.T) {
 func TestReloadingUnderLoadLosesNothing(t *testing.T) {
 	n := newNetwork(t, xdp.Native, Health{})
 	l := n.load(t, n.vips[0], 10, 255)
-	for range 10 {
+	for range 5 {
 		require.NoError(t, n.b.Reload())
+		l.more(t, 20, 2)
+		n.succeed(t)
 		l.more(t, 20, 2)
 	}
 	l.stop(t)
@@ -332,5 +379,14 @@ func TestAServerWithAnotherMACIsFound(t *testing.T) {
 	for _, v := range n.vips {
 		_, err := n.call(v)
 		require.NoError(t, err, "%v", v)
+		require.NoError(t, n.b.RemoveServer(v, n.server(v, 1).Addr))
+	}
+	link, err := n.balancer.Link("eth0")
+	require.NoError(t, err)
+	managed, err := n.balancer.Links.NeighList(link.Attrs().Index, netlink.FAMILY_ALL)
+	require.NoError(t, err)
+	for _, neighbour := range managed {
+		stays := neighbour.IP.Equal(netlab.Host4(2).AsSlice()) || neighbour.IP.Equal(netlab.Host6(2).AsSlice())
+		assert.Equal(t, stays, neighbour.FlagsExt&netlink.NTF_EXT_MANAGED != 0, "the kernel keeps %v", neighbour.IP)
 	}
 }

@@ -16,7 +16,7 @@ import (
 // AddVIP begins to balance a VIP, whose packets are dropped until it has servers. health says how they are checked
 // while Run runs. The error wraps ErrConfig, ErrExists or ErrFull.
 func (b *Balancer) AddVIP(v VIP, health Health) error {
-	if err := errors.Join(v.check(), health.check()); err != nil {
+	if err := errors.Join(v.check(), health.check(v)); err != nil {
 		return err
 	}
 	b.mu.Lock()
@@ -56,7 +56,7 @@ func (b *Balancer) SetHealth(v VIP, health Health) error {
 	if p == nil {
 		return fmt.Errorf("lb: VIP %v: %w", v, ErrNotFound)
 	}
-	if err := health.check(); err != nil {
+	if err := health.check(v); err != nil {
 		return err
 	}
 	p.health = health
@@ -88,7 +88,7 @@ func (b *Balancer) RemoveVIP(v VIP) error {
 	}
 	errs = append(errs, b.maps.Rings.Delete(p.slot))
 	for _, m := range p.members {
-		errs = append(errs, b.release(m))
+		errs = append(errs, b.release(m), b.forget(m.next))
 	}
 	b.slots[p.slot] = false
 	return errors.Join(errs...)
@@ -171,7 +171,7 @@ func (b *Balancer) RemoveServer(v VIP, server netip.Addr) error {
 	}
 	m := p.members[i]
 	p.members = slices.Delete(p.members, i, i+1)
-	return errors.Join(b.swapRing(p), b.release(m))
+	return errors.Join(b.swapRing(p), b.release(m), b.forget(m.next))
 }
 
 // SetHealthy says whether a server of a VIP takes packets, for those who know better than the checks of Run. What

@@ -18,17 +18,36 @@ import (
 const maxChecks = 64
 
 // Run follows the neighbours' MACs and checks the servers, until ctx ends: then it returns ctx's error. It has to be
-// called once, in the interface's network namespace. Other errors are netlink's.
+// called in the interface's network namespace, once at a time. Other errors are netlink's.
 func (b *Balancer) Run(ctx context.Context) error {
 	here, err := netns.Get() // goroutines of the subscription may be elsewhere
 	if err != nil {
 		return fmt.Errorf("lb: network namespace: %w", err)
 	}
 	defer here.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	var checks sync.WaitGroup
+	defer checks.Wait()
+	defer cancel()
+	checks.Go(func() { every(ctx, b.cfg.CheckInterval, func() { b.checkAll(ctx) }) })
+	for {
+		err := b.follow(ctx, here)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if !errors.Is(err, unix.ENOBUFS) {
+			return err
+		}
+		// There was more than the socket holds, and something was lost: all are listed again.
+	}
+}
+
+// follow takes over what the kernel knows of neighbours and what changes, until ctx ends or netlink fails.
+func (b *Balancer) follow(ctx context.Context, here netns.NsHandle) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	updates, done := make(chan netlink.NeighUpdate, 64), make(chan struct{})
-	err = netlink.NeighSubscribeWithOptions(updates, done, netlink.NeighSubscribeOptions{
+	err := netlink.NeighSubscribeWithOptions(updates, done, netlink.NeighSubscribeOptions{
 		Namespace: &here, ListExisting: true,
 		ErrorCallback: func(err error) { cancel(fmt.Errorf("lb: neighbours: %w", err)) },
 	})
@@ -40,15 +59,15 @@ func (b *Balancer) Run(ctx context.Context) error {
 		for range updates { // the subscription ends when it can hand out what it has
 		}
 	}()
-	var checks sync.WaitGroup
-	defer checks.Wait()
-	checks.Go(func() { every(ctx, b.cfg.CheckInterval, func() { b.checkAll(ctx) }) })
 	for {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case u, open := <-updates:
 			if !open {
+				if err := context.Cause(ctx); err != nil {
+					return err
+				}
 				return errors.New("lb: neighbours: the subscription has ended")
 			}
 			if err := b.neighbour(u); err != nil {
@@ -94,7 +113,7 @@ func (b *Balancer) nextHop(m *member) error {
 			m.next = router.Unmap()
 		}
 	}
-	// Of who is known already no event has to come.
+	// Of who is known already no event has to come, and asking would make what was set by hand expire.
 	neighbours, err := b.route.NeighList(b.cfg.Interface, netlink.FAMILY_ALL)
 	if err != nil {
 		return fmt.Errorf("lb: neighbours of interface %d: %w", b.cfg.Interface, err)
@@ -102,16 +121,20 @@ func (b *Balancer) nextHop(m *member) error {
 	for _, n := range neighbours {
 		if ip, ok := netip.AddrFromSlice(n.IP); ok && ip.Unmap() == m.next && n.State&known != 0 && len(n.HardwareAddr) == 6 {
 			m.mac = slices.Clone(n.HardwareAddr)
+			if n.State&unix.NUD_PERMANENT != 0 {
+				return nil
+			}
 		}
 	}
-	return b.ask(m.next)
+	return b.ask(m.next, netlink.NTF_EXT_MANAGED)
 }
 
-// ask makes the kernel resolve a neighbour and, where it can (Linux 5.16), keep on doing that.
-func (b *Balancer) ask(neighbour netip.Addr) error {
+// ask makes the kernel resolve a neighbour and, where it is to be managed and the kernel can (Linux 5.16), keep on
+// doing that.
+func (b *Balancer) ask(neighbour netip.Addr, managed int) error {
 	n := &netlink.Neigh{
 		LinkIndex: b.cfg.Interface, IP: net.IP(neighbour.AsSlice()), State: unix.NUD_NONE, Flags: unix.NTF_USE,
-		FlagsExt: netlink.NTF_EXT_MANAGED,
+		FlagsExt: managed,
 	}
 	err := b.route.NeighSet(n)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
@@ -120,6 +143,28 @@ func (b *Balancer) ask(neighbour netip.Addr) error {
 	}
 	if err != nil {
 		return fmt.Errorf("lb: resolve %v on interface %d: %w", neighbour, b.cfg.Interface, err)
+	}
+	return nil
+}
+
+// forget lets the kernel forget a neighbour that no server is reached by any more.
+func (b *Balancer) forget(neighbour netip.Addr) error {
+	if b.cfg.Interface == testInterface {
+		return nil
+	}
+	for _, p := range b.pools {
+		if slices.ContainsFunc(p.members, func(m *member) bool { return m.next == neighbour }) {
+			return nil
+		}
+	}
+	all, err := b.route.NeighList(b.cfg.Interface, netlink.FAMILY_ALL)
+	if err != nil {
+		return fmt.Errorf("lb: neighbours of interface %d: %w", b.cfg.Interface, err)
+	}
+	for _, n := range all {
+		if ip, ok := netip.AddrFromSlice(n.IP); ok && ip.Unmap() == neighbour && n.State&unix.NUD_PERMANENT == 0 {
+			return b.ask(neighbour, 0)
+		}
 	}
 	return nil
 }
