@@ -8,6 +8,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -114,8 +116,11 @@ func (e *Entry) takeOver(l link.Link) error {
 		_ = l.Close()
 		return fmt.Errorf("xdp: take over the link in %s: %w", e.cfg.PinPath, err)
 	}
-	// The kernel does not tell a link's mode; the one who pinned it had the same configuration.
-	e.link, e.mode = l, e.cfg.Mode
+	e.link, e.mode = l, Native
+	if attached, err := netlink.LinkByIndex(e.cfg.Interface); err == nil && attached.Attrs().Xdp != nil &&
+		attached.Attrs().Xdp.AttachMode == nl.XDP_ATTACHED_SKB {
+		e.mode = Generic
+	}
 	return nil
 }
 
@@ -153,7 +158,7 @@ func (e *Entry) pin(name string) string {
 	return filepath.Join(e.cfg.PinPath, name)
 }
 
-// Mode is Native or Generic; Fallback when the entry was taken over and nobody knows.
+// Mode is Native or Generic: what Fallback has become, or what an entry that was taken over has had.
 func (e *Entry) Mode() Mode { return e.mode }
 
 // Stages is the map that programs which are to become stages are loaded with, under the name "stages". It is the

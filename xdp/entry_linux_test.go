@@ -115,12 +115,15 @@ func TestWhatIsPinnedIsTakenOver(t *testing.T) {
 	require.NoError(t, os.Mkdir(pins, 0o700))
 	cfg := Config{Interface: index, PinPath: pins}
 
-	first := attach(t, s, cfg)
+	generic := cfg
+	generic.Mode = Generic
+	first := attach(t, s, generic)
 	require.NoError(t, first.Set(Balancer, verdict(t, 3)))
 	require.NoError(t, first.Close())
 	second := attach(t, s, cfg)
+	assert.Equal(t, Generic, second.Mode(), "it has the mode it was attached in")
 	assert.EqualValues(t, 3, run(t, second), "the stages are those of before")
-	assert.ErrorIs(t, s.Do(func() error { _, err := Attach(Config{Interface: index}); return err }), unix.EBUSY)
+	assert.ErrorIs(t, s.Do(func() error { _, err := Attach(Config{Interface: index}); return err }), unix.EEXIST)
 
 	other, err := s.Link("b")
 	require.NoError(t, err)

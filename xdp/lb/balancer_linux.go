@@ -198,8 +198,8 @@ func (b *Balancer) size(spec *ebpf.CollectionSpec) error {
 	if err != nil {
 		return err
 	}
-	// Without a common list of what was used, the kernel rounds each processor's share down; below one it refuses.
-	spec.Maps["flows"].MaxEntries = uint32(max(b.cfg.MaxFlows, processors))
+	// Each processor has a share; the kernel rounds up, and what is pinned is compared with what it made of it.
+	spec.Maps["flows"].MaxEntries = uint32((b.cfg.MaxFlows + processors - 1) / processors * processors)
 	if b.cfg.PinPath != "" {
 		for name := range b.maps.named() {
 			spec.Maps[name].Pinning = ebpf.PinByName

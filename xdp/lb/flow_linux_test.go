@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -133,10 +134,11 @@ func TestNoConnectionIsRememberedWithoutATable(t *testing.T) {
 }
 
 func TestTheTableOfConnectionsIsBounded(t *testing.T) {
-	b := bench(t, Config{MaxFlows: 500})
+	flows := 250 * ebpf.MustPossibleCPU()
+	b := bench(t, Config{MaxFlows: flows - 1}) // rounded up
 	serve(t, b, 3, web4)
-	open(t, b, web4, 3000)
-	assert.LessOrEqual(t, entries(t, b.maps.Flows), 500)
+	open(t, b, web4, 6*flows)
+	assert.LessOrEqual(t, entries(t, b.maps.Flows), flows)
 	assert.Positive(t, entries(t, b.maps.Flows))
 }
 
@@ -175,7 +177,7 @@ func TestReloadsAndSuccessorsKeepConnections(t *testing.T) {
 	defer func() { assert.NoError(t, closeFS()) }()
 	pins = filepath.Join(pins, "lb")
 	require.NoError(t, os.Mkdir(pins, 0o700))
-	cfg := Config{PinPath: pins, MaxServers: 16, MaxVIPs: 8}
+	cfg := Config{PinPath: pins, MaxServers: 16, MaxVIPs: 8, MaxFlows: 1001*ebpf.MustPossibleCPU() - 1}
 	b := bench(t, cfg)
 	serve(t, b, 3, web4, web6)
 	before := open(t, b, web4, 100)

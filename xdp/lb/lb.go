@@ -115,8 +115,8 @@ type Config struct {
 	// RingSize is the number of cells of a Maglev table, a power of two from 256 to 65536, which is the default. A VIP
 	// has at most so many servers, and their shares are exact to a cell.
 	RingSize int
-	// MaxFlows bounds the connections that are remembered, on all processors together: 262,144 (about 25 MB), at most
-	// MaxFlows. At the bound each processor forgets the one of its own that was idle longest.
+	// MaxFlows bounds the connections that are remembered: 262,144 (about 25 MB), at most MaxFlows. Each possible
+	// processor has an equal share of them, and at its bound forgets the one of its own that was idle longest.
 	MaxFlows int
 	// FlowsPerSecond bounds how many connections a processor adds to the table in a second: 125,000, and as many again
 	// for those whose beginning was not seen, so that a flood of SYNs costs no more than looking up and leaves room for

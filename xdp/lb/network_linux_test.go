@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/vishvananda/netlink"
@@ -121,7 +122,7 @@ func (n *network) succeed(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, n.balancer.Do(func() (err error) {
 		n.b, err = New(Config{
-			Interface: link.Attrs().Index, PinPath: n.pins[1], MaxFlows: 4096, RingSize: 1024,
+			Interface: link.Attrs().Index, PinPath: n.pins[1], MaxFlows: 1001*ebpf.MustPossibleCPU() - 1, RingSize: 1024,
 			CheckInterval: 20 * time.Millisecond, Dial: n.balancer.Dial,
 		})
 		return err
