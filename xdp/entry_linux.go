@@ -19,6 +19,7 @@ type Entry struct {
 	objects entryObjects
 	link    link.Link
 	mode    Mode
+	adopted bool // the stages were pinned
 }
 
 // names in PinPath.
@@ -59,6 +60,7 @@ func (e *Entry) load() error {
 		case err == nil:
 			defer pinned.Close()
 			opts.MapReplacements = map[string]*ebpf.Map{"stages": pinned}
+			e.adopted = true
 		case !errors.Is(err, os.ErrNotExist):
 			return fmt.Errorf("xdp: stages pinned at %s: %w", path, err)
 		}
@@ -71,13 +73,9 @@ func (e *Entry) load() error {
 
 // attach takes over the pinned link, or attaches and pins a new one.
 func (e *Entry) attach() error {
-	path := e.pin(pinnedLink)
-	if path != "" {
-		switch l, err := link.LoadPinnedLink(path, nil); {
-		case err == nil:
-			return e.takeOver(l)
-		case !errors.Is(err, os.ErrNotExist):
-			return fmt.Errorf("xdp: link pinned at %s: %w", path, err)
+	if e.cfg.PinPath != "" {
+		if done, err := e.takeOver(); done || err != nil {
+			return err
 		}
 	}
 	l, mode, err := attachTo(e.objects.Entry, e.cfg)
@@ -85,15 +83,17 @@ func (e *Entry) attach() error {
 		return err
 	}
 	e.link, e.mode = l, mode
-	if path == "" {
+	if e.cfg.PinPath == "" {
 		return nil
 	}
 	// Stages first: a link that is found has its stages beside it.
-	if err := e.objects.Stages.Pin(e.pin(pinnedStages)); err != nil {
-		_ = l.Close()
-		return fmt.Errorf("xdp: pin the stages in %s: %w", e.cfg.PinPath, err)
+	if !e.adopted {
+		if err := e.objects.Stages.Pin(e.pin(pinnedStages)); err != nil {
+			_ = l.Close()
+			return fmt.Errorf("xdp: pin the stages in %s: %w", e.cfg.PinPath, err)
+		}
 	}
-	if err := l.Pin(path); err != nil {
+	if err := l.Pin(e.pin(pinnedLink)); err != nil {
 		_ = e.objects.Stages.Unpin()
 		_ = l.Close()
 		return fmt.Errorf("xdp: pin the link in %s: %w", e.cfg.PinPath, err)
@@ -101,27 +101,51 @@ func (e *Entry) attach() error {
 	return nil
 }
 
-// takeOver puts this program in the place of the one that a pinned link has.
-func (e *Entry) takeOver(l link.Link) error {
-	info, err := l.Info()
-	if err == nil {
-		if x := info.XDP(); x == nil || int(x.Ifindex) != e.cfg.Interface {
-			err = fmt.Errorf("the link is not of interface %d: %w", e.cfg.Interface, ErrConfig)
-		}
+// takeOver puts this program in the place of the one that a pinned link has, and reports whether there was one. A link
+// whose interface is gone is removed.
+func (e *Entry) takeOver() (bool, error) {
+	l, err := link.LoadPinnedLink(e.pin(pinnedLink), nil)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
 	}
-	if err == nil {
+	if err != nil {
+		return false, fmt.Errorf("xdp: link pinned in %s: %w", e.cfg.PinPath, err)
+	}
+	index, err := indexOf(l)
+	switch {
+	case err != nil:
+	case index == 0:
+		if err := errors.Join(l.Unpin(), l.Close()); err != nil {
+			return false, fmt.Errorf("xdp: remove the link in %s, whose interface is gone: %w", e.cfg.PinPath, err)
+		}
+		return false, nil
+	case index != e.cfg.Interface:
+		err = fmt.Errorf("it is of interface %d, not %d: %w", index, e.cfg.Interface, ErrConfig)
+	default:
 		err = l.Update(e.objects.Entry)
 	}
 	if err != nil {
 		_ = l.Close()
-		return fmt.Errorf("xdp: take over the link in %s: %w", e.cfg.PinPath, err)
+		return false, fmt.Errorf("xdp: take over the link in %s: %w", e.cfg.PinPath, err)
 	}
 	e.link, e.mode = l, Native
-	if attached, err := netlink.LinkByIndex(e.cfg.Interface); err == nil && attached.Attrs().Xdp != nil &&
+	if attached, err := netlink.LinkByIndex(index); err == nil && attached.Attrs().Xdp != nil &&
 		attached.Attrs().Xdp.AttachMode == nl.XDP_ATTACHED_SKB {
 		e.mode = Generic
 	}
-	return nil
+	return true, nil
+}
+
+// indexOf returns the interface that a link is of: 0 when that is gone.
+func indexOf(l link.Link) (int, error) {
+	info, err := l.Info()
+	if err != nil {
+		return 0, err
+	}
+	if info.XDP() == nil {
+		return 0, fmt.Errorf("a link of type %v: %w", info.Type, ErrConfig)
+	}
+	return int(info.XDP().Ifindex), nil
 }
 
 // attachTo attaches in the configured mode and returns the one that it became.

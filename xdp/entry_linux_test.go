@@ -140,6 +140,32 @@ func TestWhatIsPinnedIsTakenOver(t *testing.T) {
 	assert.Error(t, err, "no such directory")
 }
 
+func TestPinsOfWhatHasEndedAreReplaced(t *testing.T) {
+	s, index := lab(t)
+	pins, closeFS, err := netlab.BPFFS()
+	testenv.Require(t, "bpffs", err)
+	defer func() { assert.NoError(t, closeFS()) }()
+	pins = filepath.Join(pins, "entry")
+	require.NoError(t, os.Mkdir(pins, 0o700))
+	first := attach(t, s, Config{Interface: index, PinPath: pins})
+	require.NoError(t, first.Set(Shield, verdict(t, 1)))
+	require.NoError(t, first.Close())
+	require.NoError(t, os.Remove(filepath.Join(pins, pinnedLink)), "whoever pinned it ended in between")
+	second := attach(t, s, Config{Interface: index, PinPath: pins})
+	assert.EqualValues(t, 1, run(t, second), "the stages are there")
+	require.NoError(t, second.Close())
+
+	gone, err := s.Link("a")
+	require.NoError(t, err)
+	require.NoError(t, s.Links.LinkDel(gone))
+	require.NoError(t, netlab.Join(s, "c", s, "d"))
+	link, err := s.Link("c")
+	require.NoError(t, err)
+	third := attach(t, s, Config{Interface: link.Attrs().Index, PinPath: pins})
+	assert.EqualValues(t, 1, run(t, third))
+	require.NoError(t, third.Detach())
+}
+
 func TestWhoLacksCapabilitiesIsToldWhich(t *testing.T) {
 	bit := func(all ...int) (set uint64) {
 		for _, c := range all {
