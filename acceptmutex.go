@@ -39,7 +39,7 @@ func (m *acceptMutex) batch() int {
 
 // turnDone passes the mutex on, or goes on when nobody else can do with more. The worker's loop.
 func (m *acceptMutex) turnDone(w *worker) {
-	if m.held(w) && !m.pass(w) {
+	if m.held(w) && !m.pass(w) && !w.suspended {
 		m.listeners[w.index].Resume()
 	}
 }
@@ -53,6 +53,10 @@ func (m *acceptMutex) opened(w *worker, ln *channel.Listener) {
 		return
 	}
 	m.listeners[w.index] = ln
+	if w.mutexOf == nil {
+		w.mutexOf = map[*channel.Listener]*acceptMutex{}
+	}
+	w.mutexOf[ln] = m
 	if !m.held(w) {
 		ln.Pause()
 	}
@@ -91,7 +95,7 @@ func (m *acceptMutex) pass(from *worker) bool {
 func (m *acceptMutex) resume(w *worker) {
 	w.do(func() {
 		ln := m.listeners[w.index]
-		if m.held(w) && !w.gone && ln != nil {
+		if m.held(w) && !w.gone && !w.suspended && ln != nil {
 			ln.Resume()
 		}
 	})

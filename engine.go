@@ -52,6 +52,7 @@ type engine struct {
 	front    atomic.Pointer[engine] // accepts for this one; nil: none does
 	frontMu  sync.Mutex             // held while the front starts
 	draining bool                   // guarded by frontMu: no front starts any more
+	paused   bool                   // guarded by frontMu: Server.Pause
 
 	mutexMu sync.Mutex
 	mutexes []*acceptMutex // guarded by mutexMu

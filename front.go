@@ -38,7 +38,9 @@ func (e *engine) startFront(s *Server) (*worker, error) {
 		return nil, err
 	}
 	r := router{to: e.workers, place: s.Place, rng: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))}
-	f.workers[0].route = r.route
+	front := f.workers[0]
+	front.route = r.route
+	front.suspended = e.paused // it has no listener yet
 	e.front.Store(f)
 	go f.join()
 	select {
@@ -46,7 +48,7 @@ func (e *engine) startFront(s *Server) (*worker, error) {
 		f.stop()
 	default:
 	}
-	return f.workers[0], nil
+	return front, nil
 }
 
 // drainFront ends accepting for the others, which then have everything that was accepted. It waits.
@@ -75,9 +77,7 @@ func (e *engine) joinFront() {
 
 // acceptors calls fn for each worker that may accept on behalf of e.
 func (e *engine) acceptors(fn func(*worker)) {
-	if e.backend != nil {
-		e = e.backend
-	}
+	e = e.serving()
 	for _, w := range e.workers {
 		fn(w)
 	}
@@ -100,9 +100,12 @@ func (w *worker) receive(s *Server) (err error) {
 		Room: func() {
 			w.engine.acceptors(func(other *worker) { other.do(other.resumeAccepting) })
 		},
-		NotAdmitted: w.giveBack,
-		Accepted:    func(c *channel.Channel) { w.added(c, fromAccept) },
-		Error:       func(err error) { w.acceptFailed(s, err) },
+		NotAdmitted: w.notAdmitted,
+		Accepted: func(c *channel.Channel, ticket any) {
+			w.keepTicket(c, ticket)
+			w.added(c, fromAccept)
+		},
+		Error: func(err error) { w.acceptFailed(s, err) },
 	})
 	if err != nil {
 		return fmt.Errorf("weir: %w", err)

@@ -29,9 +29,9 @@ func (l *limit) giveBack() {
 	}
 }
 
-// admit reports whether one more connection may become a channel. Where not, the worker's listeners stand still until
-// another one has closed. Loop goroutine.
-func (w *worker) admit() bool {
+// takeConnection reports whether one more connection may become a channel. Where not, the worker's listeners stand
+// still until another one has closed. Loop goroutine.
+func (w *worker) takeConnection() bool {
 	if w.limit.take() {
 		return true
 	}
@@ -48,8 +48,13 @@ func (w *worker) admit() bool {
 // giveBack makes room for one connection, and the loops that wait for room look for those that wait. Any goroutine.
 func (w *worker) giveBack() {
 	w.limit.giveBack()
+	w.wakeAcceptors(nil)
+}
+
+// wakeAcceptors lets the loops that wait for room look for it, but for one. Any goroutine.
+func (w *worker) wakeAcceptors(but *worker) {
 	w.engine.acceptors(func(other *worker) {
-		if other.full.Load() && other.full.Swap(false) {
+		if other != but && other.full.Load() && other.full.Swap(false) {
 			other.do(other.resumeAccepting)
 		}
 	})

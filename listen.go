@@ -188,11 +188,14 @@ func (w *worker) listen(s *Server, cfg transport.ListenConfig, m *acceptMutex) (
 		return nil, ErrServerClosed
 	}
 	chn := w.channelConfig(s)
+	var addr net.Addr
 	ln, err := channel.Listen(w.loop, channel.ListenerConfig{
 		Transport: cfg, Channel: &chn, AcceptBackoff: s.AcceptBackoff,
 		Batch: m.batch(), BatchDone: func() { m.turnDone(w) },
-		Route: w.route, Admit: w.admit, NotAdmitted: w.giveBack,
-		Accepted: func(c *channel.Channel) {
+		Route: w.route, NotAdmitted: w.notAdmitted,
+		Admit: func(cp *transport.Completion) channel.Screening { return w.admit(s, addr, cp) },
+		Accepted: func(c *channel.Channel, ticket any) {
+			w.keepTicket(c, ticket)
 			w.added(c, fromAccept)
 			m.accepted(w)
 		},
@@ -201,7 +204,11 @@ func (w *worker) listen(s *Server, cfg transport.ListenConfig, m *acceptMutex) (
 	if err != nil {
 		return nil, err
 	}
+	addr = ln.Addr()
 	m.opened(w, ln)
+	if w.suspended {
+		ln.Pause()
+	}
 	w.listeners = append(w.listeners, ln)
 	return ln, nil
 }

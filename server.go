@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/weirnet/weir/admission"
 	"github.com/weirnet/weir/channel"
 	"github.com/weirnet/weir/loop"
 	"github.com/weirnet/weir/pipeline"
@@ -64,6 +65,11 @@ type Server struct {
 	// more, leave it to the usual way: the less loaded of two loops chosen at random. peer is not valid for a Unix
 	// socket.
 	Place func(peer netip.AddrPort, loops int) int
+	// Admit, when set, is asked for each connection before anything is made of it, on the loop that has accepted it; the
+	// method of an admission.Ledger, or your own. It must not wait. One that is refused costs a few system calls and no
+	// memory. Its panic resets the connection. What a Ticket stands for is given back when the channel has ended,
+	// whatever way.
+	Admit func(admission.Arrival) admission.Verdict
 	// MaxConnections is how many accepted connections may be open at a time. When there are as many, the listeners
 	// pause: connections wait in the kernel's queue, which takes Backlog of them for each listener, until others
 	// close. Nobody is turned away, but by Shutdown those that still wait. Stats.Limited counts it. Zero means no

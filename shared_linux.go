@@ -45,6 +45,15 @@ func (s *sharedSocket) steer(n int) error {
 	return nil
 }
 
+// listenDrops is what the kernel has dropped of connections to listeners.
+func listenDrops() (overflows, drops uint64) {
+	n, err := sys.ReadNetstat("ListenOverflows", "ListenDrops")
+	if err != nil {
+		return 0, 0
+	}
+	return n[0], n[1]
+}
+
 // close closes the descriptor that dup keeps.
 func (s *sharedSocket) close() {
 	if s.open {

@@ -15,3 +15,5 @@ func (s *sharedSocket) sharePort() error { return transport.ErrNotSupported }
 func (s *sharedSocket) steer(int) error { return transport.ErrNotSupported }
 
 func (s *sharedSocket) close() {}
+
+func listenDrops() (overflows, drops uint64) { return 0, 0 }

@@ -19,7 +19,13 @@ type Stats struct {
 	Dialed       uint64 // connections made by Dialers and by handlers (Context.Dial)
 	AcceptErrors uint64
 	Limited      uint64 // how often a loop has stopped accepting because of Server.MaxConnections
+	Refused      uint64 // connections that Server.Admit has not let in; a Ledger knows why
 	Open         int    // channels open now
+
+	// What the kernel has dropped since it was started, of all listeners in the process's network namespace: handshakes
+	// that found a queue full, and those dropped for whatever reason (ListenOverflows, ListenDrops in /proc/net/netstat).
+	// Zero where it does not say.
+	ListenOverflows, ListenDrops uint64
 
 	// Where Server.MaxPendingBytes is set: what is pending, how often that was too much, and the channels that do not
 	// read now because of it.
@@ -41,6 +47,7 @@ type LoopStats struct {
 	Dialed       uint64
 	AcceptErrors uint64
 	Limited      uint64
+	Refused      uint64
 	Open         int
 	Loop         loop.Stats
 	Kernel       transport.Stats // zero once the loop is gone, as Loop is zero while it is stuck
@@ -80,6 +87,7 @@ func (e *engine) stats(ctx context.Context) (Stats, error) {
 		all.Dialed += st.Dialed
 		all.AcceptErrors += st.AcceptErrors
 		all.Limited += st.Limited
+		all.Refused += st.Refused
 		all.Open += st.Open
 		all.PendingPaused += int(w.readers.count.Load())
 	}
@@ -91,7 +99,9 @@ func (e *engine) stats(ctx context.Context) (Stats, error) {
 		all.Acceptor = &of.Loops[0]
 		all.AcceptErrors += of.AcceptErrors
 		all.Limited += of.Limited
+		all.Refused += of.Refused
 	}
+	all.ListenOverflows, all.ListenDrops = listenDrops()
 	all.PendingBytes, all.PendingRises = e.pending.bytes.Load(), e.pending.rises.Load()
 	return all, late
 }
@@ -129,7 +139,7 @@ func (w *worker) stats(ctx context.Context, r *reply, st *LoopStats) error {
 	err := w.await(ctx, r)
 	*st = LoopStats{
 		Transport: w.kind, Accepted: w.accepted.Load(), Dialed: w.dialed.Load(),
-		AcceptErrors: w.acceptErrors.Load(), Limited: w.limited.Load(),
+		AcceptErrors: w.acceptErrors.Load(), Limited: w.limited.Load(), Refused: w.refused.Load(),
 		Open: int(w.openAccepted.Load() + w.openDialed.Load()),
 	}
 	switch {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/weirnet/weir/admission"
 	"github.com/weirnet/weir/buffer"
 	"github.com/weirnet/weir/channel"
 	"github.com/weirnet/weir/loop"
@@ -37,6 +38,7 @@ type worker struct {
 	// Any goroutine.
 	accepted, acceptErrors, dialed atomic.Uint64
 	limited                        atomic.Uint64 // how often full became true
+	refused                        atomic.Uint64 // by Server.Admit
 	openAccepted, openDialed       atomic.Int64
 	full                           atomic.Bool // its listeners stand still because limit is reached
 
@@ -52,6 +54,10 @@ type worker struct {
 	listeners []*channel.Listener
 	turn      int                                         // of the listeners
 	route     func(peer netip.AddrPort) *channel.Receiver // of the front's listeners
+	suspended bool                                        // by Server.Pause
+	mutexOf   map[*channel.Listener]*acceptMutex
+	tickets   map[*channel.Channel]*admission.Ticket
+	retry     *loop.Timer
 	closedLog closedLog
 	readers   readers
 	drain     drain
@@ -213,6 +219,7 @@ func (w *worker) removed(c *channel.Channel, from origin) {
 	w.listing.Unlock()
 	if from == fromAccept {
 		w.openAccepted.Add(-1)
+		w.releaseTicket(c)
 		w.giveBack()
 	} else {
 		w.openDialed.Add(-1)

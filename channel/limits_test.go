@@ -45,7 +45,7 @@ func TestPanicInAcceptedLeavesTheConnectionServed(t *testing.T) {
 	cfg := channel.Config{}
 	ln, err := channel.Listen(p.server, channel.ListenerConfig{
 		Transport: transport.ListenConfig{Network: "tcp", Address: address}, Channel: &cfg,
-		Accepted: func(*channel.Channel) { panic("accepted") },
+		Accepted: func(*channel.Channel, any) { panic("accepted") },
 	})
 	require.NoError(t, err)
 	p.listener = ln

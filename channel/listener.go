@@ -32,17 +32,36 @@ type ListenerConfig struct {
 	// Error, when set, gets each error of accepting, on the loop. Accepting goes on after any of them.
 	Error func(error)
 	// Route, when set, says on the loop which Receiver is to make a channel of a connection, usually on another loop, and
-	// gets the address as Completion has it. Nil: none can now, as if Admit refused.
+	// gets the address as Completion has it. Nil: none can now, and the connection is held.
 	Route func(peer netip.AddrPort) *Receiver
-	// Admit, when set, is asked on the loop before a connection becomes a channel. When it refuses, the listener
-	// pauses, and Readmit asks again; the few connections that were accepted meanwhile wait for that, in their order.
-	// NotAdmitted, when set, is called when an admitted connection cannot become a channel; with Route that is the
+	// Admit, when set, is asked on the loop before a connection becomes a channel. While one is held, the listener stands
+	// still, and Readmit asks again; the few connections that were accepted meanwhile wait for that, in their order.
+	// NotAdmitted, when set, is called when a connection that has passed cannot become a channel; with Route that is the
 	// Receiver's.
-	Admit       func() bool
-	NotAdmitted func()
-	// Accepted, when set, is called on the loop for each new channel, before its Init; with Route the Receiver's is.
-	Accepted func(*Channel)
+	Admit       func(cp *transport.Completion) Screening
+	NotAdmitted func(ticket any)
+	// Accepted, when set, is called on the loop for each new channel, before its Init, with the Ticket of its Screening;
+	// with Route the Receiver's is.
+	Accepted func(c *Channel, ticket any)
 }
+
+// Screening is what ListenerConfig.Admit says of a connection.
+type Screening struct {
+	Outcome Outcome
+	Words   []byte // of Dismiss, only read during the call
+	Ticket  any    // of Pass: for Accepted, or for NotAdmitted
+}
+
+// Outcome is what becomes of a connection.
+type Outcome uint8
+
+// The outcomes.
+const (
+	Pass    Outcome = iota // it becomes a channel
+	Dismiss                // it is told Words and closed
+	Reset                  // it is closed with RST
+	Hold                   // it waits, and the listener with it, for Readmit
+)
 
 // Listener accepts connections on one loop. It belongs to the loop.
 type Listener struct {
@@ -130,27 +149,27 @@ func (ln *Listener) Resume() {
 func (ln *Listener) Readmit() {
 	for len(ln.waiting) > 0 && !ln.closing {
 		cp := ln.waiting[0]
-		to, ok := ln.admit(&cp)
-		if !ok {
+		to, s := ln.admit(&cp)
+		if s.Outcome == Hold {
 			return
 		}
 		ln.waiting = ln.waiting[1:]
-		ln.passWaiting(&cp, to)
+		ln.settleWaiting(&cp, to, &s)
 	}
 	ln.full = false
 	ln.accept()
 }
 
-// passWaiting is pass, for Readmit. When Accepted panics, the rest of Readmit happens all the same.
-func (ln *Listener) passWaiting(cp *transport.Completion, to *Receiver) {
-	passed := false
+// settleWaiting is settle, for Readmit. When Accepted panics, the rest of Readmit happens all the same.
+func (ln *Listener) settleWaiting(cp *transport.Completion, to *Receiver, s *Screening) {
+	settled := false
 	defer func() {
-		if !passed {
+		if !settled {
 			ln.Readmit()
 		}
 	}()
-	ln.pass(cp, to)
-	passed = true
+	ln.settle(cp, to, s)
+	settled = true
 }
 
 // Close stops listening; done, when not nil, runs on the loop when the socket is closed. Accepted channels live on.
@@ -227,8 +246,8 @@ func (ln *Listener) take(cp *transport.Completion) {
 		return
 	}
 	if len(ln.waiting) == 0 {
-		if to, ok := ln.admit(cp); ok {
-			ln.pass(cp, to)
+		if to, s := ln.admit(cp); s.Outcome != Hold {
+			ln.settle(cp, to, &s)
 			return
 		}
 	}
@@ -239,39 +258,45 @@ func (ln *Listener) take(cp *transport.Completion) {
 	}
 }
 
-// admit reports whether a socket may become a channel now, and where: at the Receiver, with a place there, or here.
-func (ln *Listener) admit(cp *transport.Completion) (to *Receiver, ok bool) {
+// admit says what becomes of a socket and, where it passes, at which Receiver, with a place there; nil: here.
+func (ln *Listener) admit(cp *transport.Completion) (to *Receiver, s Screening) {
 	if ln.cfg.Route != nil {
 		if to = ln.cfg.Route(cp.Addr); to == nil || !to.reserve() {
-			return nil, false
+			return nil, Screening{Outcome: Hold}
 		}
 	}
-	if ln.cfg.Admit != nil && !ln.cfg.Admit() {
-		if to != nil {
-			to.giveUp()
-		}
-		return nil, false
+	if ln.cfg.Admit != nil {
+		s = ln.cfg.Admit(cp)
 	}
-	return to, true
+	if s.Outcome != Pass && to != nil {
+		to.giveUp()
+	}
+	return to, s
 }
 
-// pass makes a channel of an admitted socket, here or where to is.
-func (ln *Listener) pass(cp *transport.Completion, to *Receiver) {
-	if to == nil {
+// settle does with a socket what admit has said.
+func (ln *Listener) settle(cp *transport.Completion, to *Receiver, s *Screening) {
+	if s.Outcome == Pass && to == nil {
 		ln.Accepted++ // first, because the callback may panic
-		if !ln.open(cp) {
+		if !ln.open(cp, s.Ticket) {
 			ln.Accepted--
 		}
 		return
 	}
 	socket, err := ln.loop.Transport().HandOver(cp.Handle)
-	if err != nil {
+	switch {
+	case err != nil && s.Outcome == Pass:
 		to.giveUp()
-		ln.fail(fmt.Errorf("channel: hand over: %w", err))
-		return
+		ln.fail(fmt.Errorf("channel: hand over: %w", err), s.Ticket)
+	case err != nil: // it is gone
+	case s.Outcome == Dismiss:
+		socket.Dismiss(s.Words)
+	case s.Outcome == Reset:
+		socket.Close()
+	default:
+		ln.Accepted++
+		to.give(arrival{socket: socket, addr: cp.Addr, unix: cp.Unix, ticket: s.Ticket})
 	}
-	ln.Accepted++
-	to.give(arrival{socket: socket, addr: cp.Addr, unix: cp.Unix})
 }
 
 func (ln *Listener) accept() {

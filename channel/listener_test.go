@@ -86,12 +86,13 @@ func TestAListenerKeepsWhatIsNotAdmittedUntilThereIsRoom(t *testing.T) {
 	ln, err := channel.Listen(p.server, channel.ListenerConfig{
 		Transport: transport.ListenConfig{Network: "tcp", Address: address},
 		Channel:   &cfg,
-		Admit: func() bool {
+		Admit: func(*transport.Completion) (s channel.Screening) {
 			if room == 0 {
-				return false
+				s.Outcome = channel.Hold
+				return s
 			}
 			room--
-			return true
+			return s
 		},
 	})
 	require.NoError(t, err)
@@ -312,8 +313,8 @@ func TestAPanicInAcceptedDoesNotKeepAListenerPaused(t *testing.T) {
 	ln, err := channel.Listen(p.server, channel.ListenerConfig{
 		Transport: transport.ListenConfig{Network: "tcp", Address: address},
 		Channel:   &cfg,
-		Admit:     func() bool { room--; return room >= 0 },
-		Accepted: func(*channel.Channel) {
+		Admit:     untilFull(&room),
+		Accepted: func(*channel.Channel, any) {
 			if panics < 3 {
 				panics++
 				panic("in Accepted")

@@ -20,30 +20,30 @@ const receivesPerTurn = 64
 type maker struct {
 	loop        *loop.Loop
 	chn         *settings
-	failed      func(error)    // nil: nobody asks
-	notAdmitted func()         // nil: nobody asks
-	accepted    func(*Channel) // nil: nobody asks
+	failed      func(error)         // nil: nobody asks
+	notAdmitted func(ticket any)    // nil: nobody asks
+	accepted    func(*Channel, any) // nil: nobody asks
 }
 
 // open makes a channel of an admitted socket and reports whether it could.
-func (m *maker) open(cp *transport.Completion) bool {
+func (m *maker) open(cp *transport.Completion, ticket any) bool {
 	c, err := newChannel(m.loop, cp, m.chn)
 	if err != nil {
 		refuse(m.loop, cp.Handle)
-		m.fail(err)
+		m.fail(err, ticket)
 		return false
 	}
 	c.start() // at the end of the turn; first, because accepted may panic
 	if m.accepted != nil {
-		m.accepted(c)
+		m.accepted(c, ticket)
 	}
 	return true
 }
 
 // fail tells that an admitted socket does not become a channel.
-func (m *maker) fail(err error) {
+func (m *maker) fail(err error, ticket any) {
 	if m.notAdmitted != nil {
-		m.notAdmitted()
+		m.notAdmitted(ticket)
 	}
 	if m.failed != nil {
 		m.failed(err)
@@ -67,8 +67,8 @@ type ReceiverConfig struct {
 	Room func()
 	// Error, NotAdmitted and Accepted are as in ListenerConfig; NotAdmitted may be called on any goroutine.
 	Error       func(error)
-	NotAdmitted func()
-	Accepted    func(*Channel)
+	NotAdmitted func(ticket any)
+	Accepted    func(c *Channel, ticket any)
 }
 
 // Receiver makes channels, on its loop, of connections that Listeners on other loops have accepted. A method that does
@@ -93,6 +93,7 @@ type arrival struct {
 	socket transport.Socket
 	addr   netip.AddrPort
 	unix   bool
+	ticket any
 }
 
 // NewReceiver returns a Receiver on the loop, whose goroutine calls it.
@@ -161,7 +162,7 @@ func (r *Receiver) drop(a arrival) {
 	r.waiting.Add(-1)
 	a.socket.Close()
 	if r.notAdmitted != nil {
-		r.notAdmitted()
+		r.notAdmitted(a.ticket)
 	}
 }
 
@@ -174,10 +175,10 @@ func (r *Receiver) RunNode(*loop.Node) {
 		}
 		h, err := r.loop.Transport().TakeOver(a.socket)
 		if err != nil {
-			r.fail(fmt.Errorf("channel: receive: %w", err))
+			r.fail(fmt.Errorf("channel: receive: %w", err), a.ticket)
 			continue
 		}
-		r.open(&transport.Completion{Handle: h, Addr: a.addr, Unix: a.unix})
+		r.open(&transport.Completion{Handle: h, Addr: a.addr, Unix: a.unix}, a.ticket)
 	}
 	r.loop.Post(&r.node)
 }

@@ -27,7 +27,7 @@ type far struct {
 	panics   int // that Accepted still has to make
 }
 
-func newFar(t *testing.T, most int, admit func() bool) *far {
+func newFar(t *testing.T, most int, admit func(*transport.Completion) channel.Screening) *far {
 	f := &far{pair: newPair(t, sim.Config{})}
 	f.there = f.loop()
 	cfg := channel.Config{Init: initWith(func() []any { return []any{echo{}} })}
@@ -35,8 +35,8 @@ func newFar(t *testing.T, most int, admit func() bool) *far {
 	f.receiver, err = channel.NewReceiver(f.there, channel.ReceiverConfig{
 		Channel: &cfg, MaxWaiting: most,
 		Room:        func() { f.rooms++ },
-		NotAdmitted: func() { f.undone++ },
-		Accepted: func(*channel.Channel) {
+		NotAdmitted: func(any) { f.undone++ },
+		Accepted: func(*channel.Channel, any) {
 			f.accepted++
 			if f.panics > 0 {
 				f.panics--
@@ -129,7 +129,7 @@ func TestAReceiverTakesAsManyAsItMay(t *testing.T) {
 
 func TestWhatIsNotAdmittedTakesNoPlaceAtAReceiver(t *testing.T) {
 	room := 1
-	f := newFar(t, 2, func() bool { room--; return room >= 0 })
+	f := newFar(t, 2, untilFull(&room))
 	f.greet(3)
 	require.Equal(t, 1, f.receiver.Waiting())
 	room = 2
@@ -160,6 +160,16 @@ func TestWhatIsOnItsWayEndsWithTheReceiver(t *testing.T) {
 			assert.GreaterOrEqual(t, f.undone, 2)
 			assert.Zero(t, f.receiver.Waiting())
 		})
+	}
+}
+
+// untilFull lets as many pass as there is room for.
+func untilFull(room *int) func(*transport.Completion) channel.Screening {
+	return func(*transport.Completion) (s channel.Screening) {
+		if *room--; *room < 0 {
+			s.Outcome = channel.Hold
+		}
+		return s
 	}
 }
 

@@ -90,9 +90,14 @@ type Handle uint64
 
 // Socket is a connected socket between two transports. It belongs to one goroutine at a time, any one. Sockets of
 // transports on io_uring and on epoll are of one kind.
+// Both methods close it, once and not after TakeOver.
 type Socket interface {
-	// Close closes it with RST, when nobody takes it over. Once, and not after TakeOver.
+	// Close closes it with RST, when nobody takes it over.
 	Close()
+	// Dismiss sends as much of words as the kernel takes at once, throws away what has been received, so that closing
+	// sends FIN and not RST (RFC 2525, 2.17), and closes. What the peer sends later is answered with RST; Linux hands
+	// out what it has received before one.
+	Dismiss(words []byte)
 }
 
 // Kind says what an operation does.

@@ -64,7 +64,7 @@ func newRingRig(t *testing.T, cfg uring.Config, init func(*pipeline.Pipeline) er
 		ln, err := channel.Listen(r.loop, channel.ListenerConfig{
 			Transport: transport.ListenConfig{Network: "tcp", Address: "127.0.0.1:0"},
 			Channel:   &channel.Config{Init: init, Closed: func(*channel.Channel) { r.closed.Add(1) }},
-			Accepted:  func(*channel.Channel) { r.accepted.Add(1) },
+			Accepted:  func(*channel.Channel, any) { r.accepted.Add(1) },
 		})
 		if err == nil {
 			r.address = ln.Addr().String()

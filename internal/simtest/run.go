@@ -52,6 +52,7 @@ type Result struct {
 	Proxied    int // channels that a handler has dialed
 	Rejected   int // by the filter
 	HandedOver int // accepted on another loop
+	Held       int // connections that admission made wait
 	Crowded    int // Receivers that had no room and have it again
 	Meddled    [moments]int
 }
@@ -184,7 +185,7 @@ func (r *run) listenAll(address string, init func(*pipeline.Pipeline) error) err
 					r.fail(err)
 				}
 			},
-			Accepted: func(*channel.Channel) {
+			Accepted: func(*channel.Channel, any) {
 				r.open++
 				r.res.HandedOver++
 			},
@@ -203,8 +204,17 @@ func (r *run) listenAll(address string, init func(*pipeline.Pipeline) error) err
 
 // listen tries again after injected errors.
 func (r *run) listen(l *loop.Loop, address string, cfg channel.ListenerConfig) (ln *channel.Listener, err error) {
+	retry := l.NewTimer(nil, func() { ln.Readmit() })
+	cfg.Admit = func(*transport.Completion) (s channel.Screening) {
+		if r.rng.IntN(4) == 0 {
+			r.res.Held++
+			s.Outcome = channel.Hold
+			retry.Reset(time.Millisecond)
+		}
+		return s
+	}
 	cfg.Transport = transport.ListenConfig{Network: "tcp", Address: address, ReusePort: true}
-	cfg.Accepted = func(*channel.Channel) { r.open++ }
+	cfg.Accepted = func(*channel.Channel, any) { r.open++ }
 	for range 100 {
 		if ln, err = channel.Listen(l, cfg); err == nil {
 			break

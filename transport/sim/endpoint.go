@@ -313,6 +313,17 @@ func (e *endpoint) shut(reset bool) {
 // Close implements transport.Socket: nobody takes it over.
 func (e *endpoint) Close() { e.shut(true) }
 
+// Dismiss implements transport.Socket.
+func (e *endpoint) Dismiss(words []byte) {
+	if n := min(len(words), e.out.room()); n > 0 && !e.broken {
+		e.out.write(words[:n])
+	}
+	for n := e.in.unread(); n > 0; n = e.in.unread() {
+		e.in.take(make([]byte, e.in.joined()))
+	}
+	e.shut(false)
+}
+
 func (e *endpoint) name() string {
 	return fmt.Sprintf("socket %d (%v, peer %v)", e.src.id, e.local, e.remote)
 }

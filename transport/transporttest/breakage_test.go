@@ -434,6 +434,18 @@ func handOverBreakages() []breakage {
 				return b.Transport.TakeOver(s)
 			},
 		}, []string{"a socket that nobody takes over is reset"}},
+		{"a socket is dismissed with RST", broken{let: func(b *broken, h transport.Handle) (transport.Socket, error) {
+			s, err := b.Transport.HandOver(h)
+			if err != nil {
+				return nil, err
+			}
+			return &rude{s}, nil
+		}, take: func(b *broken, s transport.Socket) (transport.Handle, error) {
+			if k, ok := s.(*rude); ok {
+				s = k.Socket
+			}
+			return b.Transport.TakeOver(s)
+		}}, []string{"a socket that is dismissed sends its last words and FIN, also when it has bytes unread"}},
 		{"TakeOver leaves open what it refuses", broken{
 			take: func(b *broken, s transport.Socket) (transport.Handle, error) {
 				if h, err := b.Transport.TakeOver(&keptOpen{s}); err == nil {
@@ -447,6 +459,11 @@ func handOverBreakages() []breakage {
 		}, []string{"TakeOver closes what it refuses"}},
 	}
 }
+
+// rude is a Socket that is never dismissed, only closed.
+type rude struct{ transport.Socket }
+
+func (r *rude) Dismiss([]byte) { r.Close() }
 
 // keptOpen is a Socket that Close does not close.
 type keptOpen struct{ transport.Socket }

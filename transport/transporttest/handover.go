@@ -13,6 +13,7 @@ func handOverClaims() []claim {
 		{name: "a socket that is handed over is stale where it was", run: handOverStale},
 		{name: "HandOver refuses listeners and sockets that are in use, and these go on", run: handOverRefused},
 		{name: "a socket that nobody takes over is reset", run: handOverAbandoned},
+		{name: "a socket that is dismissed sends its last words and FIN, also when it has bytes unread", run: handOverDismissed},
 		{name: "TakeOver closes what it refuses", run: takeOverRefused},
 	}
 }
@@ -116,10 +117,27 @@ func handOverAbandoned(r *rig) {
 	r.wantErr("the peer's Recv", recv.err, syscall.ECONNRESET)
 }
 
+func handOverDismissed(r *rig) {
+	words := []byte("busy, come back in a second")
+	for _, asked := range []int{0, 1, 5000} {
+		l := r.link()
+		if asked > 0 {
+			r.done(l.a.send(payload(3, asked)))
+			r.quiet()
+		}
+		recv := l.a.recv(0)
+		l.b.letGo().Dismiss(words)
+		r.done(recv)
+		r.wantErr("the peer's Recv", recv.err, io.EOF)
+		r.same("the last words", recv.data, words)
+	}
+}
+
 // foreign is a Socket of no transport.
 type foreign struct{ closed int }
 
-func (f *foreign) Close() { f.closed++ }
+func (f *foreign) Close()         { f.closed++ }
+func (f *foreign) Dismiss([]byte) { f.closed++ }
 
 func takeOverRefused(r *rig) {
 	f := &foreign{}
