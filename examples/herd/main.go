@@ -28,14 +28,17 @@ type config struct {
 	transport   weir.Kind
 }
 
-// naiveWay is the one that has no server of weir's.
-const naiveWay = "naive"
+// The ways beside those of weir.Accept: one that has no server of weir's, and one that refuses everybody, with a byte.
+const (
+	naiveWay   = "naive"
+	refusedWay = "refused"
+)
 
 // ways are the rows of the table.
 func ways() []string {
 	return []string{
 		naiveWay, string(weir.AcceptReusePort), string(weir.AcceptExclusive), string(weir.AcceptMutex),
-		string(weir.AcceptHandoff),
+		string(weir.AcceptHandoff), refusedWay,
 	}
 }
 

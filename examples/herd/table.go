@@ -8,13 +8,18 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/weirnet/weir"
 )
 
 // table is the result, as Markdown.
-type table struct{ b strings.Builder }
+type table struct {
+	b   strings.Builder
+	cpu map[row]time.Duration
+}
 
 func newTable(cfg config) *table {
-	t := &table{}
+	t := &table{cpu: map[row]time.Duration{}}
 	fmt.Fprintf(&t.b, "%d loops; %d connections one by one, then %d clients for %v; %d long-lived ones on two loops\n\n",
 		cfg.loops, cfg.connections, cfg.clients, cfg.window, few)
 	t.b.WriteString("| way | transport | wake-ups per connection | failed accepts per connection | max/min over loops | " +
@@ -24,6 +29,7 @@ func newTable(cfg config) *table {
 }
 
 func (t *table) add(r row, m measurement) {
+	t.cpu[r] = m.cpu
 	transport, failed := string(r.transport), "-"
 	if transport == "" {
 		transport = "epoll"
@@ -37,7 +43,7 @@ func (t *table) add(r row, m measurement) {
 
 // spread writes the largest and the smallest number, and their ratio when there is one.
 func spread(loops []int) string {
-	if len(loops) == 0 {
+	if len(loops) == 0 || slices.Max(loops) == 0 {
 		return "-"
 	}
 	most, least := slices.Max(loops), slices.Min(loops)
@@ -48,6 +54,18 @@ func spread(loops []int) string {
 }
 
 func (t *table) write(w io.Writer) error {
-	_, err := io.WriteString(w, t.b.String())
-	return err
+	if _, err := io.WriteString(w, t.b.String()); err != nil {
+		return err
+	}
+	for _, kind := range []weir.Kind{weir.Epoll, weir.Uring} {
+		refused, served := t.cpu[row{refusedWay, kind}], t.cpu[row{string(weir.AcceptReusePort), kind}]
+		if refused == 0 || served == 0 {
+			continue
+		}
+		ratio := float64(refused) / float64(served)
+		if _, err := fmt.Fprintf(w, "\nrefusing costs %.2f of serving on %s\n", ratio, kind); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/weirnet/weir"
+	"github.com/weirnet/weir/admission"
 	"github.com/weirnet/weir/pipeline"
 )
 
@@ -20,9 +21,17 @@ type weirTarget struct {
 func openWeir(cfg config) (target, error) {
 	t := &weirTarget{}
 	t.server = &weir.Server{
-		Transport: cfg.transport, Loops: cfg.loops, Accept: weir.Accept(cfg.serve),
+		Transport: cfg.transport, Loops: cfg.loops,
 		Logger: slog.New(slog.DiscardHandler),
 		Init:   func(p *pipeline.Pipeline) error { return p.AddLast("greeter", &greeter{&t.census}) },
+	}
+	if cfg.serve == refusedWay {
+		words := []byte(greeting)
+		t.server.Admit = func(admission.Arrival) admission.Verdict {
+			return admission.Verdict{Action: admission.Busy, Words: words}
+		}
+	} else {
+		t.server.Accept = weir.Accept(cfg.serve)
 	}
 	if t.server.Accept == weir.AcceptHandoff {
 		known := false
