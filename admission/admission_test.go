@@ -166,6 +166,11 @@ func TestNoMoreSourcesAreKnownThanMayBe(t *testing.T) {
 	tickets[1].Release()
 	require.Equal(t, admission.Serve, l.Admit(source(most)).Action)
 	require.EqualValues(t, most, l.Stats().Sources)
+	tickets[2].Release()
+	for range 2 { // who comes again is as good as new
+		require.Equal(t, admission.Serve, l.Admit(source(2)).Action)
+	}
+	require.Equal(t, admission.PerSource, l.Admit(source(2)).Reason)
 }
 
 func TestNobodyWaitsForASourceThatHasTooMany(t *testing.T) {
@@ -233,8 +238,16 @@ func TestALedgerDoesWhatItsModelDoes(t *testing.T) {
 // 64 goroutines on eight loops race for the last places. There are never more than there may be, and in the end all are
 // given back.
 func TestARaceAtTheLimitNeverExceedsIt(t *testing.T) {
+	for _, loops := range []int{8, 1} {
+		race(t, loops)
+	}
+}
+
+func race(t *testing.T, loops int) {
 	const limit = 40
-	l := newLedger(t, admission.Config{Loops: 8, Connections: limit + 5, Reserve: 5, PerSource: 30, Memory: 1 << 30})
+	l := newLedger(t, admission.Config{
+		Loops: loops, Connections: limit + 5, Reserve: 5, PerSource: 30, Memory: 1 << 30,
+	})
 	var open, most, admitted atomic.Int64
 	var all sync.WaitGroup
 	for g := range 64 {
