@@ -171,6 +171,34 @@ func TestConnectionsAreSharedByWeight(t *testing.T) {
 	}
 }
 
+func TestBalancersWithTheSameServersAgree(t *testing.T) {
+	place := func(seed uint64, order ...int) (places []int) {
+		b := bench(t, Config{HashSeed: seed, FlowsPerSecond: -1})
+		require.NoError(t, b.AddVIP(web4, Health{}))
+		for _, i := range order {
+			require.NoError(t, b.AddServer(web4, Server{Addr: serverOf(web4, i)}))
+			require.NoError(t, b.SetMAC(serverOf(web4, i), macOf(i)))
+		}
+		return open(t, b, web4, 200)
+	}
+	first := place(1, 0, 1, 2)
+	assert.Equal(t, first, place(1, 2, 0, 1))
+	assert.NotEqual(t, first, place(2, 0, 1, 2), "another seed")
+}
+
+func TestAPortsOwnVIPComesFirst(t *testing.T) {
+	b := bench(t, Config{})
+	serve(t, b, 1, any4)
+	own := VIP{any4.Addr, 443, TCP}
+	require.NoError(t, b.AddVIP(own, Health{}))
+	require.NoError(t, b.AddServer(own, Server{Addr: serverOf(own, 5)}))
+	require.NoError(t, b.SetMAC(serverOf(own, 5), macOf(5)))
+	assert.Equal(t, 5, placeOf(t, b, client(own, 1, packet.SYN).Bytes()))
+	assert.Equal(t, 0, placeOf(t, b, client(VIP{any4.Addr, 444, TCP}, 1, packet.SYN).Bytes()))
+	require.NoError(t, b.RemoveVIP(own))
+	assert.Equal(t, 0, placeOf(t, b, client(own, 1, packet.SYN).Bytes()), "the other one is left")
+}
+
 func TestReloadsAndSuccessorsKeepConnections(t *testing.T) {
 	pins, closeFS, err := netlab.BPFFS()
 	testenv.Require(t, "bpffs", err)

@@ -196,8 +196,15 @@ func TestOnlyTheMACsOfAPacketChange(t *testing.T) {
 // The program can't read outside of a packet: the verifier sees to that. Here it has to come to the same end for the
 // same bytes, and to send on what it got.
 func TestRandomPackets(t *testing.T) {
-	b := bench(t, Config{TunnelSource4: addr("198.51.100.250"), FlowsPerSecond: -1})
-	serve(t, b, 5, web4, web6, dns4, dns6, any4)
+	vips := []VIP{web4, web6, dns4, dns6, any4}
+	b := bench(t, Config{FlowsPerSecond: -1})
+	serve(t, b, 5, vips...)
+	tunnels := bench(t, Config{TunnelSource4: addr("198.51.100.250"), FlowsPerSecond: -1})
+	for _, v := range vips {
+		require.NoError(t, tunnels.AddVIP(v, Health{}))
+		require.NoError(t, tunnels.AddServer(v, Server{Addr: addr("198.51.100.9"), Tunnel: true}))
+	}
+	require.NoError(t, tunnels.SetMAC(addr("198.51.100.9"), macOf(9)))
 	random := rand.New(rand.NewPCG(5, 6))
 	models := []packet.Frame{
 		client(web4, 1, packet.SYN), client(web6, 2, packet.ACK), client(dns4, 3, 0), client(dns6, 4, 0),
@@ -205,7 +212,7 @@ func TestRandomPackets(t *testing.T) {
 			f.Extensions = []packet.Extension{{Number: 0, Body: make([]byte, 7)}, {Number: 51, Body: make([]byte, 7)}}
 		}),
 	}
-	sent := 0
+	sent, decoded := 0, 0
 	for length := 14; length <= 1514; length++ {
 		frame := make([]byte, length)
 		for i := range frame {
@@ -227,6 +234,21 @@ func TestRandomPackets(t *testing.T) {
 		} else {
 			require.Equal(t, frame, out)
 		}
+		tunnelled, out := reasonOf(t, tunnels, frame)
+		if tunnelled.Verdict() != Sent {
+			require.Contains(t, []Reason{reason, TooBig}, tunnelled)
+			require.Equal(t, frame, out)
+			continue
+		}
+		require.Equal(t, reason, tunnelled)
+		require.Len(t, out, length+20, "%x", frame)
+		require.Equal(t, frame[18:], out[38:], "%x", frame) // a tag would be in front of the outer header
+		require.Equal(t, ownMAC[:], out[6:12])
+		if d, err := packet.Decode(out); err == nil { // what says to be longer than it is stays so
+			require.Equal(t, addr("198.51.100.9"), d.Dst)
+			decoded++
+		}
 	}
+	assert.Greater(t, decoded, 300)
 	assert.Greater(t, sent, 300)
 }
