@@ -12,7 +12,8 @@ import (
 	"github.com/weirnet/weir/xdp/lb"
 )
 
-// Balances HTTPS over two servers, one of which is three times as strong. It needs capabilities, so it is not run here.
+// Balances HTTPS over two servers, one of which is three times as strong. It needs capabilities, so it is not run
+// here.
 func Example() {
 	device, err := net.InterfaceByName("eth0")
 	if err != nil {

@@ -23,6 +23,8 @@ import (
 	"github.com/weirnet/weir/internal/netlab"
 	"github.com/weirnet/weir/internal/testenv"
 	"github.com/weirnet/weir/xdp"
+	"github.com/weirnet/weir/xdp/internal/measure"
+	"github.com/weirnet/weir/xdp/internal/packet"
 )
 
 // network is a client, a balancer and two servers around a bridge, with a VIP of each family.
@@ -123,7 +125,7 @@ func (n *network) succeed(t *testing.T) {
 	require.NoError(t, n.balancer.Do(func() (err error) {
 		n.b, err = New(Config{
 			Interface: link.Attrs().Index, PinPath: n.pins[1], MaxFlows: 1001*ebpf.MustPossibleCPU() - 1, RingSize: 1024,
-			CheckInterval: 20 * time.Millisecond, Dial: n.balancer.Dial,
+			FlowsPerSecond: 2000, CheckInterval: 20 * time.Millisecond, Dial: n.balancer.Dial,
 		})
 		return err
 	}))
@@ -327,6 +329,34 @@ func TestDrainingUnderLoadBreaksNothing(t *testing.T) {
 		assert.Positive(t, l.onDrained.Load())
 		l.stop(t)
 	}
+}
+
+func TestAFloodBreaksNothing(t *testing.T) {
+	n := newNetwork(t, xdp.Native, Health{})
+	l := n.load(t, n.vips[0], 20, 1)
+	l.more(t, 100, 10)
+
+	from, err := n.Fabric.Link("p-lb")
+	require.NoError(t, err)
+	to, err := n.balancer.Link("eth0")
+	require.NoError(t, err)
+	mac := [6]byte(to.Attrs().HardwareAddr)
+	m, err := measure.New(mac, 1<<32)
+	require.NoError(t, err)
+	defer m.Close()
+	f := client(n.vips[0], 1, packet.SYN)
+	f.DstMAC, f.SrcMAC = mac, [6]byte(from.Attrs().HardwareAddr) // its clients are everywhere, behind the bridge's port
+	var stats Stats
+	for round := 0; stats.Reasons[Placed] < 100_000; round++ { // the interface's queue does not take all
+		require.Less(t, round, 100)
+		require.NoError(t, n.Fabric.Do(func() error { return m.Flood(from.Attrs().Index, f.Bytes(), 50_000) }))
+		stats, err = n.b.Stats()
+		require.NoError(t, err)
+	}
+	require.NoError(t, n.b.DrainServer(n.vips[0], n.server(n.vips[0], 1).Addr))
+	l.drained.Store(true)
+	l.more(t, 500, 20)
+	l.stop(t)
 }
 
 func TestReloadingUnderLoadLosesNothing(t *testing.T) {

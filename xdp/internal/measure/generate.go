@@ -1,4 +1,4 @@
 // Package measure runs a program of xdp many times on a frame, with clients that vary, and says what it takes.
 package measure
 
-//go:generate bash ../../bpf/generate measure measure
+//go:generate bash ../../bpf/generate measure measure xdp_md

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/xdp"
 )
@@ -61,4 +62,20 @@ func (m *Meter) Run(program *ebpf.Program, frame []byte, rounds, packets int) (o
 		}
 	}
 	return own / time.Duration(rounds), floor / time.Duration(rounds), nil
+}
+
+// Flood sends frames out of an interface of the caller's network namespace, as fast as one processor can. What is at
+// the other end of a virtual interface needs a program of XDP as well.
+func (m *Meter) Flood(index int, frame []byte, packets int) error {
+	if err := m.objects.Stages.Put(uint32(xdp.Balancer), m.objects.FloorTx); err != nil {
+		return fmt.Errorf("measure: %w", err)
+	}
+	_, err := m.objects.Vary.Run(&ebpf.RunOptions{
+		Data: frame, Repeat: uint32(packets), Flags: unix.BPF_F_TEST_XDP_LIVE_FRAMES,
+		Context: measureXdpMd{DataEnd: uint32(len(frame)), IngressIfindex: uint32(index)},
+	})
+	if err != nil {
+		return fmt.Errorf("measure: send %d packets out of interface %d: %w", packets, index, err)
+	}
+	return nil
 }
