@@ -5,44 +5,44 @@
 #include "packet.h"
 #include "stages.h"
 
-#define RING_LINE 32 // cells in a line of the processor's cache
+#define RING_LINE 32  // cells in a line of the processor's cache
 #define NOBODY 0xffff // the cell of an empty pool
 
 // Constants that the loader sets.
-volatile const __u8 own_mac[8];      // the interface's
-volatile const __u32 ring_mask;      // number of cells - 1
+volatile const __u8 own_mac[8]; // the interface's
+volatile const __u32 ring_mask; // number of cells - 1
 volatile const __u64 hash_seed;
-volatile const __u64 insert_ns;      // what an insertion costs of a second, on a processor; 0: there is none
+volatile const __u64 insert_ns; // what an insertion costs of a second, on a processor; 0: there is none
 volatile const __u64 insert_burst_ns;
-volatile const __u32 link_mtu;       // of the interface
+volatile const __u32 link_mtu; // of the interface
 volatile const __u32 tunnel_source4;
 volatile const __u32 tunnel_source6[4];
 
 // reason is why a packet met its fate. The limits between verdicts are FIRST_PASS and FIRST_DROP.
 enum reason {
-	REASON_KNOWN,   // sent: its connection is in the table
-	REASON_PLACED,  // sent: the ring has chosen
+	REASON_KNOWN,      // sent: its connection is in the table
+	REASON_PLACED,     // sent: the ring has chosen
 	REASON_ICMP_ERROR, // sent: an error about what a server has sent
 
-	REASON_NOT_OURS, // passed: the frame is for another MAC
-	REASON_NOT_IP,
-	REASON_VLANS,    // passed: more than one tag
-	REASON_PROTOCOL, // passed: another transport
-	REASON_NO_VIP,
+	REASON_NOT_OURS,   // passed: the frame is for another MAC
+	REASON_NOT_IP,     // passed
+	REASON_VLANS,      // passed: more than one tag
+	REASON_PROTOCOL,   // passed: another transport
+	REASON_NO_VIP,     // passed
 	REASON_ICMP_OTHER, // passed: an echo request, neighbour discovery
 
-	REASON_RUNT,
+	REASON_RUNT, // dropped from here on; see enum parsed
 	REASON_VERSION,
 	REASON_FRAGMENT,
 	REASON_LENGTH,
 	REASON_CUT,
 	REASON_TTL,
 	REASON_OPTIONS,
-	REASON_QUOTE,   // dropped: an ICMP error about a packet that can't be made out
+	REASON_QUOTE, // an ICMP error about a packet that can't be made out
 	REASON_NO_SERVER,
 	REASON_SERVER_DOWN,
-	REASON_TOO_BIG, // dropped: no room for the outer header
-	REASON_HEADROOM,
+	REASON_TOO_BIG,  // no room for the outer header
+	REASON_HEADROOM, // none in front of the frame
 	REASONS,
 };
 #define FIRST_PASS REASON_NOT_OURS

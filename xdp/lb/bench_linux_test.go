@@ -40,11 +40,11 @@ func BenchmarkPerPacket(b *testing.B) {
 				require.NoError(b, err)
 				defer m.Close()
 				frame := client(tc.vip, 1, tc.flags).Bytes()
-				_, _, err = m.Run(l.program, frame, 1, 500_000) // the table fills
+				_, _, err = m.Run(l.program, frame, 1, 300_000) // the table fills
 				require.NoError(b, err)
 				own, floor, n := 0.0, 0.0, 0.0
 				for b.Loop() {
-					o, f, err := m.Run(l.program, frame, 1, 100_000)
+					o, f, err := m.Run(l.program, frame, 1, 10_000)
 					require.NoError(b, err)
 					own, floor, n = own+float64(o.Nanoseconds()), floor+float64(f.Nanoseconds()), n+1
 				}
