@@ -39,9 +39,7 @@ func (w *worker) admit(s *Server, listener net.Addr, cp *transport.Completion) (
 		sc = channel.Screening{Outcome: channel.Dismiss, Words: v.Words}
 	case admission.Wait:
 		w.full.Store(true)
-		if v.RetryAfter > 0 {
-			w.retryAccepting(v.RetryAfter)
-		}
+		w.retryAccepting(v.RetryAfter)
 		sc.Outcome = channel.Hold
 	default:
 		sc.Outcome = channel.Reset
@@ -92,8 +90,12 @@ func (e *engine) openAccepted() (n int64) {
 	return n
 }
 
-// retryAccepting asks again for what was held, after a while. Loop goroutine.
+// retryAccepting asks again for what was held, after a while. Without a hint it is a second: what this server waits for
+// may be another's that shares the budgets. Loop goroutine.
 func (w *worker) retryAccepting(after time.Duration) {
+	if after <= 0 {
+		after = admission.DefaultRetryAfter
+	}
 	if w.retry == nil {
 		w.retry = w.loop.NewTimer(w, func() {
 			w.full.Store(false)

@@ -132,6 +132,23 @@ func TestARateMakesConnectionsWait(t *testing.T) {
 	})
 }
 
+// Nobody of this server gives back what its Admit waits for.
+func TestWhoWaitsIsAskedForAgainWithoutAHint(t *testing.T) {
+	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
+		var asked atomic.Int64
+		srv := &weir.Server{
+			Transport: kind, Loops: 1, Init: initEcho,
+			Admit: func(admission.Arrival) (v admission.Verdict) {
+				if asked.Add(1) <= 2 {
+					v.Action = admission.Wait
+				}
+				return v
+			},
+		}
+		connectAll(t, "tcp", startTCP(t, srv), 1, 1)
+	})
+}
+
 // Whichever way a channel ends, what it has taken is given back once.
 func TestATicketIsGivenBackWhicheverWayAChannelEnds(t *testing.T) {
 	errInit := errors.New("no")

@@ -268,6 +268,7 @@ func (w *worker) closeListener(ln *channel.Listener) {
 	for i, other := range w.listeners {
 		if other == ln {
 			w.listeners = append(w.listeners[:i], w.listeners[i+1:]...)
+			delete(w.mutexOf, ln)
 			ln.Close(nil)
 			return
 		}

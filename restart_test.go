@@ -91,6 +91,10 @@ func child(role string) int {
 	if kind, ok := strings.CutPrefix(role, "until killed on "); ok {
 		err = serveUntilKilled(weir.Kind(kind))
 	}
+	if storm, ok := strings.CutPrefix(role, "storm "); ok {
+		kind, way, _ := strings.Cut(storm, " ")
+		err = serveInAStorm(weir.Kind(kind), weir.Accept(way))
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, role, err)
 		return 1

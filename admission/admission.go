@@ -32,8 +32,8 @@ const (
 	Busy
 	// Reset closes with RST, without a word.
 	Reset
-	// Wait leaves it unserved until a connection ends or RetryAfter has passed, and then asks again; meanwhile its
-	// listener accepts nothing, and the kernel's queue takes what comes.
+	// Wait leaves it unserved until a connection of the server ends or RetryAfter has passed, a second where that is zero,
+	// and then asks again; meanwhile its listener accepts nothing, and the kernel's queue takes what comes.
 	Wait
 )
 
