@@ -341,7 +341,7 @@ func TestAFloodBreaksNothing(t *testing.T) {
 	to, err := n.balancer.Link("eth0")
 	require.NoError(t, err)
 	mac := [6]byte(to.Attrs().HardwareAddr)
-	m, err := measure.New(mac, 1<<32)
+	m, err := measure.New(nil, mac, 1<<32)
 	require.NoError(t, err)
 	defer m.Close()
 	f := client(n.vips[0], 1, packet.SYN)
