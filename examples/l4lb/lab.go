@@ -19,7 +19,7 @@ import (
 
 const (
 	servers  = 3
-	patience = 20 * time.Second // for what takes milliseconds
+	patience = time.Minute // for what takes milliseconds
 )
 
 // lab is the network, with the balancer on it.

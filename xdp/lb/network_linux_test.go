@@ -41,7 +41,7 @@ type network struct {
 	vips             []VIP
 }
 
-const patience = 20 * time.Second // with what comes in milliseconds
+const patience = time.Minute // with what comes in milliseconds
 
 func newNetwork(t *testing.T, mode xdp.Mode, health Health) *network {
 	t.Helper()
