@@ -35,7 +35,8 @@ type Busy struct {
 	// RetryAfter is how long to wait before trying again, at least. Zero: no hint.
 	RetryAfter time.Duration
 	// Shed tells that the request was refused to save the server. Otherwise it was over a quota of its sender's, which
-	// another server refuses as well: the difference between 503 and 429 (RFC 9110, section 15.6.4; RFC 6585, section 4).
+	// another server refuses as well: the difference between 503 and 429 (RFC 9110, section 15.6.4; RFC 6585, section
+	// 4).
 	Shed bool
 	// Class is the class of the request that was refused.
 	Class Class

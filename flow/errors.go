@@ -1,7 +1,7 @@
 // Package flow holds flow-control algorithms as plain values on an explicit clock: a level with hysteresis, a token
-// bucket, a rate limit that loops share (GCRA) and a back-off. Nothing here reads a clock, starts a goroutine or locks.
-// Unless its type says otherwise, a value belongs to whoever holds it, usually one event loop. Time is a time.Duration
-// since some fixed point that never goes backwards.
+// bucket, a rate limit that loops share (GCRA), a back-off, limits for requests under way, and CoDel. Nothing here
+// reads a clock, starts a goroutine or locks. Unless its type says otherwise, a value belongs to whoever holds it,
+// usually one event loop. Time is a time.Duration since some fixed point that never goes backwards.
 package flow
 
 import "errors"
