@@ -231,24 +231,25 @@ func (f onRead) ChannelRead(ctx *pipeline.Context, _ any) error {
 func TestAPanicInAdmitRefusesOneConnection(t *testing.T) {
 	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
 		var asked atomic.Int64
-		var seen admission.Arrival
+		seen := make(chan admission.Arrival, 1)
 		srv := &weir.Server{
 			Transport: kind, Loops: 1, Init: initEcho, Logger: quiet(),
 			Admit: func(a admission.Arrival) admission.Verdict {
 				if asked.Add(1) == 1 {
 					panic("no idea")
 				}
-				seen = a
+				seen <- a
 				return admission.Verdict{}
 			},
 		}
 		addr := startTCP(t, srv)
 		require.ErrorIs(t, firstByte(addr), syscall.ECONNRESET)
 		c := connectAll(t, "tcp", addr, 1, 1)[0]
-		assert.Equal(t, c.LocalAddr().String(), seen.Peer.String())
-		assert.Equal(t, addr, seen.Listener.String())
-		assert.False(t, seen.Unix)
-		assert.Zero(t, seen.Open)
+		a := receive(t, seen, "the arrival")
+		assert.Equal(t, c.LocalAddr().String(), a.Peer.String())
+		assert.Equal(t, addr, a.Listener.String())
+		assert.False(t, a.Unix)
+		assert.Zero(t, a.Open)
 	})
 }
 

@@ -65,8 +65,8 @@ func serveInAStorm(kind weir.Kind, way weir.Accept) error {
 	return srv.Close()
 }
 
-// An accept storm against few descriptors costs waiting: everybody is served, nothing is left open, and nothing spins
-// (accepting rests behind each error, so there are far fewer errors than connections).
+// An accept storm against few descriptors costs waiting: everybody is served, nothing is left open, and nothing
+// spins.
 func TestAStormAgainstFewDescriptorsIsServed(t *testing.T) {
 	n := stormConnections
 	if !testenv.Thorough() {
@@ -87,6 +87,7 @@ func TestAStormAgainstFewDescriptorsIsServed(t *testing.T) {
 		require.NoError(t, err)
 		addr = strings.TrimSpace(addr)
 
+		began := time.Now()
 		require.NoError(t, all(stormClients, func(i int) error {
 			for range (n + stormClients - 1) / stormClients {
 				c, err := net.DialTimeout("tcp", addr, patience)
@@ -111,7 +112,8 @@ func TestAStormAgainstFewDescriptorsIsServed(t *testing.T) {
 			return err == nil && json.Unmarshal(line, &report) == nil && report.Open == 0 && report.Descriptors == 0
 		}, "all are gone: %+v", &report)
 		assert.GreaterOrEqual(t, report.Accepted, uint64(n))
-		assert.Less(t, report.AcceptErrors, uint64(n)/4)
+		const listeners = 3 // at most, each of which rests for a millisecond behind an error
+		assert.LessOrEqual(t, report.AcceptErrors, listeners*uint64(1+time.Since(began).Milliseconds()))
 		t.Logf("%+v", report)
 		require.NoError(t, in.Close())
 		require.NoError(t, cmd.Wait())
