@@ -1,4 +1,5 @@
-// Command overload prints what becomes of a burst of load with different ways to control it, from a simulation.
+// Command overload prints what becomes of a burst of load with different ways to control it, simulated or over
+// loopback.
 package main
 
 import (
@@ -14,10 +15,20 @@ func main() {
 	quick := flag.Bool("quick", false, "one seed instead of five")
 	plots := flag.String("svg", "", "directory for plots")
 	workers := flag.Int("workers", 8, "requests that the upstream works on at a time")
+	real := flag.Bool("sockets", false, "over loopback instead of simulated: two minutes")
 	flag.Parse()
 	seeds := 5
 	if *quick {
 		seeds = 1
+	}
+	if *real {
+		load := surge.Load{Workers: *workers, Service: 5 * time.Millisecond, Deadline: 100 * time.Millisecond, Times: 5}
+		err := sockets(os.Stdout, load, surge.Phase{Before: 3 * time.Second, Burst: 5 * time.Second, After: 3 * time.Second})
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
 	}
 	for _, load := range []surge.Load{
 		{Times: 2},

@@ -12,10 +12,10 @@ import (
 type None struct{}
 
 // Offer sends.
-func (None) Offer(s *Sim, r *Request) { s.Send(r) }
+func (None) Offer(s Host, r *Request) { s.Send(r) }
 
 // Done does nothing.
-func (None) Done(*Sim, *Request, time.Duration) {}
+func (None) Done(Host, *Request, time.Duration) {}
 
 // Integrator is a controller as articles describe one: every 50 ms the highest of three risks raises or lowers the
 // probability with which requests are refused.
@@ -30,9 +30,9 @@ type Integrator struct {
 }
 
 // Offer refuses by chance.
-func (a *Integrator) Offer(s *Sim, r *Request) {
-	for ; s.Now >= a.due; a.due += 50 * time.Millisecond {
-		risk := float64(s.InFlight) / a.MaxEntries
+func (a *Integrator) Offer(s Host, r *Request) {
+	for ; s.Time() >= a.due; a.due += 50 * time.Millisecond {
+		risk := float64(s.UnderWay()) / a.MaxEntries
 		if a.answers > 0 {
 			risk = max(risk, float64(a.waited)/float64(a.answers)/float64(a.TargetWait))
 		}
@@ -51,7 +51,7 @@ func (a *Integrator) Offer(s *Sim, r *Request) {
 }
 
 // Done notes how long an answer took.
-func (a *Integrator) Done(_ *Sim, _ *Request, took time.Duration) {
+func (a *Integrator) Done(_ Host, _ *Request, took time.Duration) {
 	a.waited += took
 	a.answers++
 }
@@ -62,7 +62,7 @@ type Limited struct {
 	Queue   *overload.Queue[*Request]
 	Control *overload.Controller
 
-	sim *Sim
+	host Host
 }
 
 // NewLimited returns one. A controller's only signal is the queue.
@@ -72,7 +72,7 @@ func NewLimited(limiter flow.Limiter, queue, control bool) (*Limited, error) {
 		return l, nil
 	}
 	var err error
-	l.Queue, err = overload.NewQueue(overload.QueueConfig{}, func(it overload.Item[*Request]) { l.sim.Refuse(it.Value) })
+	l.Queue, err = overload.NewQueue(overload.QueueConfig{}, func(it overload.Item[*Request]) { l.host.Refuse(it.Value) })
 	if err != nil || !control {
 		return l, err
 	}
@@ -81,15 +81,15 @@ func NewLimited(limiter flow.Limiter, queue, control bool) (*Limited, error) {
 }
 
 // Offer sends, queues or refuses.
-func (l *Limited) Offer(s *Sim, r *Request) {
-	l.sim = s
+func (l *Limited) Offer(s Host, r *Request) {
+	l.host = s
 	switch {
-	case l.Control != nil && !l.Control.Admit(s.Now, r.Class, r.User):
+	case l.Control != nil && !l.Control.Admit(s.Time(), r.Class, r.User):
 		s.Refuse(r)
 	case l.Queue != nil:
-		l.Queue.Push(s.Now, overload.Item[*Request]{Value: r, Class: r.Class, Deadline: r.Deadline})
+		l.Queue.Push(s.Time(), overload.Item[*Request]{Value: r, Class: r.Class, Deadline: r.Deadline})
 		l.fill(s)
-	case s.InFlight < l.Limiter.Limit():
+	case s.UnderWay() < l.Limiter.Limit():
 		s.Send(r)
 	default:
 		s.Refuse(r)
@@ -97,17 +97,17 @@ func (l *Limited) Offer(s *Sim, r *Request) {
 }
 
 // Done learns, and sends what waits.
-func (l *Limited) Done(s *Sim, _ *Request, took time.Duration) {
-	l.Limiter.Done(s.Now, took, s.InFlight+1, false)
+func (l *Limited) Done(s Host, _ *Request, took time.Duration) {
+	l.Limiter.Done(s.Time(), took, s.UnderWay()+1, false)
 	if l.Queue != nil {
 		l.Queue.Served(took)
 		l.fill(s)
 	}
 }
 
-func (l *Limited) fill(s *Sim) {
-	for s.InFlight < l.Limiter.Limit() {
-		it, ok := l.Queue.Pop(s.Now)
+func (l *Limited) fill(s Host) {
+	for s.UnderWay() < l.Limiter.Limit() {
+		it, ok := l.Queue.Pop(s.Time())
 		if !ok {
 			return
 		}

@@ -54,6 +54,7 @@ type Request struct {
 	sent     time.Duration
 	attempt  int
 	first    time.Duration // when the first attempt was made
+	place    place         // over sockets: where the answer goes
 }
 
 // Result is what a run was like.
@@ -75,9 +76,18 @@ type Point struct {
 // Policy decides what becomes of requests.
 type Policy interface {
 	// Offer is called for each that comes: Send, Refuse, or keep it.
-	Offer(s *Sim, r *Request)
+	Offer(s Host, r *Request)
 	// Done is called when the upstream has answered.
-	Done(s *Sim, r *Request, took time.Duration)
+	Done(s Host, r *Request, took time.Duration)
+}
+
+// Host is what a policy works for.
+type Host interface {
+	Time() time.Duration
+	UnderWay() int // in the upstream
+	Send(r *Request)
+	Refuse(r *Request)
+	Rand() *rand.Rand
 }
 
 // Sim is a run.
@@ -153,6 +163,12 @@ func Run(load Load, policy Policy) Result {
 	}
 	return s.result()
 }
+
+// Time is the clock.
+func (s *Sim) Time() time.Duration { return s.Now }
+
+// UnderWay is how many are in the upstream.
+func (s *Sim) UnderWay() int { return s.InFlight }
 
 // Rand is the run's source of chance.
 func (s *Sim) Rand() *rand.Rand { return s.rng }
