@@ -2,6 +2,7 @@ package overload
 
 import (
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirnet/weir/flow"
@@ -31,7 +32,7 @@ type Item[T any] struct {
 // stands: then the newest come first, as the oldest are those whose senders are about to give up, and none waits
 // longer than Target (controlled delay and adaptive LIFO: Maurer, Fail at Scale, ACM Queue 13/8, 2015). Requests that
 // cannot meet their deadline any more are not served. A full queue makes room by refusing the oldest of the least
-// important class, when that is less important than who comes. It belongs to one goroutine.
+// important class, when that is less important than who comes. It belongs to one goroutine, Risk aside.
 type Queue[T any] struct {
 	cfg     QueueConfig
 	classes []deque[T] // the last one is of exempt requests
@@ -39,8 +40,10 @@ type Queue[T any] struct {
 	refuse  func(Item[T])
 	service time.Duration // what serving takes, about: the median, as a running estimate
 
-	offered, served uint64 // since the last Risk
-	worst           time.Duration
+	// Since the last Risk, which another loop may ask for.
+	offered, served atomic.Uint64
+	worst           atomic.Int64 // nanoseconds; written by the queue's goroutine and, to 0, by Risk
+	stood           atomic.Bool  // at the last Push or Pop
 }
 
 // NewQueue returns an empty queue. refuse gets what is not served; it must not call the queue. The error wraps
@@ -72,7 +75,8 @@ func (q *Queue[T]) Len() int { return q.n }
 
 // Push adds one, which may be refused at once.
 func (q *Queue[T]) Push(now time.Duration, it Item[T]) {
-	q.offered++
+	q.offered.Add(1)
+	defer func() { q.stood.Store(q.Standing(now)) }()
 	k := q.index(it.Class)
 	it.Arrived = now
 	if q.n >= q.cfg.Max {
@@ -93,23 +97,27 @@ func (q *Queue[T]) Push(now time.Duration, it Item[T]) {
 // Pop takes the next that is to be served at now. Those that it passes over are refused.
 func (q *Queue[T]) Pop(now time.Duration) (it Item[T], ok bool) {
 	q.expire(now)
+	defer func() { q.stood.Store(q.Standing(now)) }()
 	for i := range q.classes {
 		// Exempt ones, the last deque, come first.
 		d := &q.classes[(i+q.cfg.Classes)%len(q.classes)]
-		if d.len() == 0 {
-			continue
+		for d.len() > 0 {
+			if q.stands(d, now) {
+				it = d.popNewest()
+			} else {
+				it = d.popOldest()
+			}
+			q.n--
+			if q.late(&it, now) {
+				q.refuse(it)
+				continue
+			}
+			q.served.Add(1)
+			q.worst.Store(max(q.worst.Load(), int64(now-it.Arrived)))
+			return it, true
 		}
-		if q.stands(d, now) {
-			it = d.popNewest()
-		} else {
-			it = d.popOldest()
-		}
-		q.n--
-		q.served++
-		q.worst = max(q.worst, now-it.Arrived)
-		return it, true
 	}
-	return it, false
+	return Item[T]{}, false
 }
 
 // Served tells what serving one took, from Pop on: Pop refuses those for which that is too long.
@@ -148,12 +156,12 @@ func (q *Queue[T]) Drain(parallel int) time.Duration {
 const keepsBusy = 1.1
 
 // Risk is a Signal's Read: since the last call, how many came for each that was served, while the queue stands; below
-// 1, how long one waited in parts of Interval, while it does not.
-func (q *Queue[T]) Risk(now time.Duration) float64 {
-	offered, served, worst := float64(q.offered), float64(q.served), q.worst
-	q.offered, q.served, q.worst = 0, 0, 0
-	if !q.Standing(now) {
-		return min(float64(worst)/float64(q.cfg.Interval), 1)
+// 1, how long one waited in parts of Interval, while it does not. Any goroutine may call it, one at a time.
+func (q *Queue[T]) Risk(time.Duration) float64 {
+	offered, served := float64(q.offered.Swap(0)), float64(q.served.Swap(0))
+	worst := float64(q.worst.Swap(0))
+	if !q.stood.Load() {
+		return min(worst/float64(q.cfg.Interval), 1)
 	}
 	return max(offered/max(served, 1)/keepsBusy, 1)
 }
@@ -168,16 +176,20 @@ func (q *Queue[T]) expire(now time.Duration) {
 		}
 		for d.len() > 0 {
 			it := d.oldest()
-			// Half of the time that it had is enough for any: else, where the estimate is above what all have, none
-			// would be served and the estimate never come down.
-			takes := min(q.service, (it.Deadline-it.Arrived)/2)
-			late := it.Deadline != 0 && now+takes > it.Deadline
-			if !late && (now-it.Arrived <= allowed || k == q.cfg.Classes) {
+			if !q.late(it, now) && (now-it.Arrived <= allowed || k == q.cfg.Classes) {
 				break
 			}
 			q.drop(k)
 		}
 	}
+}
+
+// late reports whether serving it from now on would end after its deadline.
+func (q *Queue[T]) late(it *Item[T], now time.Duration) bool {
+	// Half of the time that it had is enough for any: else, where the estimate is above what all have, none would be
+	// served and the estimate never come down.
+	takes := min(q.service, (it.Deadline-it.Arrived)/2)
+	return it.Deadline != 0 && now+takes > it.Deadline
 }
 
 // drop refuses the oldest of a class.

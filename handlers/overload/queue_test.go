@@ -102,6 +102,10 @@ func TestQueueRefusesWhatMissesItsDeadline(t *testing.T) {
 	deadline("just", 31*ms)
 	assert.Equal(t, "just", pop(q, 20*ms))
 	assert.Equal(t, []string{"late"}, *refused)
+	deadline("patient", time.Hour)
+	deadline("hasty", 30*ms)
+	assert.Equal(t, "patient", pop(q, 25*ms))
+	assert.Equal(t, "-", pop(q, 25*ms), "also behind one that has time")
 	for range 1000 {
 		q.Served(time.Hour)
 	}
