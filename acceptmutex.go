@@ -37,9 +37,10 @@ func (m *acceptMutex) batch() int {
 	return mutexTurn
 }
 
-// turnDone passes the mutex on, or goes on when nobody else can do with more. The worker's loop.
+// turnDone passes the mutex on, or goes on when nobody else can do with more. A server that drains has no turns: each
+// loop empties the queue that is about to be closed. The worker's loop.
 func (m *acceptMutex) turnDone(w *worker) {
-	if m.held(w) && !m.pass(w) && !w.suspended {
+	if w.drain.begun || m.held(w) && !m.pass(w) && !w.suspended {
 		m.listeners[w.index].Resume()
 	}
 }
@@ -64,7 +65,7 @@ func (m *acceptMutex) opened(w *worker, ln *channel.Listener) {
 
 // accepted ends a turn early when the worker has enough. The worker's loop.
 func (m *acceptMutex) accepted(w *worker) {
-	if m != nil && m.held(w) && w.nearlyFull() && m.pass(w) {
+	if m != nil && !w.drain.begun && m.held(w) && w.nearlyFull() && m.pass(w) {
 		m.listeners[w.index].Pause()
 	}
 }

@@ -286,6 +286,29 @@ func TestPauseLeavesConnectionsToTheKernel(t *testing.T) {
 	})
 }
 
+// Shutdown accepts what the kernel has connected, although nobody was to, and closes it in an orderly way.
+func TestShutdownAcceptsWhatWaitsBehindAPause(t *testing.T) {
+	onEveryWay(t, func(t *testing.T, kind weir.Kind, way weir.Accept) {
+		srv := &weir.Server{Transport: kind, Loops: 3, Accept: way, Init: initEcho}
+		addr := startTCP(t, srv)
+		require.NoError(t, srv.Pause(background(t)))
+		const n = 100 // more than a turn of the mutex
+		clients := make([]net.Conn, n)
+		for i := range clients {
+			clients[i] = connect(t, "tcp", addr)
+			require.NoError(t, clients[i].(*net.TCPConn).CloseWrite())
+		}
+		require.NoError(t, srv.Shutdown(background(t)))
+		for i, c := range clients {
+			_, err := io.ReadAll(c)
+			require.NoError(t, err, "client %d", i)
+		}
+		st, err := srv.Stats(background(t))
+		require.NoError(t, err)
+		require.EqualValues(t, n, st.Accepted)
+	})
+}
+
 func TestPauseDoesNotWaitForAStuckLoop(t *testing.T) {
 	onEveryTransport(t, func(t *testing.T, kind weir.Kind) {
 		srv := &weir.Server{Transport: kind, WatchdogAfter: -1}

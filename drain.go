@@ -51,6 +51,9 @@ func (w *worker) drainAccepted(done func()) {
 		w.tellReceived()
 		return
 	}
+	for _, ln := range w.listeners { // whatever Pause, or the turn of another loop, has stopped: it is the last chance
+		ln.Resume()
+	}
 	d.seen, d.until = w.taken(), w.loop.Now()+sweepTime
 	d.next(w.sweep)
 }
