@@ -33,6 +33,7 @@ const (
 	sqeSkipSuccess   = 1 << 6 // 5.17
 	recvMultishot    = 1 << 1 // 6.0, in ioprio
 	sendVectorized   = 1 << 5 // 6.17, in ioprio
+	acceptPollFirst  = 1 << 2 // 6.10, in ioprio
 	pollMultishot    = 1 << 0 // 5.13, in len
 	cancelAll        = 1 << 0 // 5.19
 	cancelFD         = 1 << 1 // 5.19

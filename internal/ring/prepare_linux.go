@@ -80,9 +80,15 @@ func SkipSuccess(e *SQE) { e.SetFlags(sqeSkipSuccess) }
 func HardLink(e *SQE) { e.SetFlags(sqeHardLink) }
 
 // Accept prepares an accept4(2): one connection.
-func Accept(e *SQE, fd int32) {
+//
+// With pollFirst (Linux 6.10) the kernel looks whether there is a connection before it tries to accept one: a try makes
+// a socket and a file first, and throws both away when nobody is there.
+func Accept(e *SQE, fd int32, pollFirst bool) {
 	e.PrepOperation(abi.IORING_OP_ACCEPT, fd, 0, 0, 0)
 	e.SetOpFlags(unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK)
+	if pollFirst {
+		e.SetIoprio(acceptPollFirst)
+	}
 }
 
 // Connect prepares a connect(2). The address is the kernel's struct sockaddr in an Arena.

@@ -86,8 +86,12 @@ func TestPrepareFillsWhatTheKernelReads(t *testing.T) {
 			},
 		},
 		{
-			"Accept", func(e *SQE) { Accept(e, 7) },
+			"Accept", func(e *SQE) { Accept(e, 7, false) },
 			Entry{Opcode: abi.IORING_OP_ACCEPT, FD: 7, OpFlags: unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK},
+		},
+		{
+			"Accept, looking first", func(e *SQE) { Accept(e, 7, true) },
+			Entry{Opcode: abi.IORING_OP_ACCEPT, FD: 7, OpFlags: unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK, Ioprio: 1 << 2},
 		},
 		{"Connect", func(e *SQE) { Connect(e, 7, name) }, Entry{
 			Opcode: abi.IORING_OP_CONNECT, FD: 7, Address: at(name),

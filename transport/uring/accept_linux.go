@@ -50,7 +50,7 @@ func (t *Transport) issueAccept(s *slot, w *work) bool {
 		if e == nil {
 			return false
 		}
-		ring.Accept(e, s.fd)
+		ring.Accept(e, s.fd, t.features&VectoredSends != 0) // of Linux 6.17, which has this, too
 		l.stage = armed
 		l.entries++
 		t.accepting++

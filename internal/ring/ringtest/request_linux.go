@@ -17,6 +17,8 @@ const (
 
 	recvMultishot  = 1 << 1
 	sendVectorized = 1 << 5
+
+	acceptPollFirst = 1 << 2
 	pollMultishot  = 1 << 0
 	cancelAll      = 1 << 0
 	cancelFD       = 1 << 1

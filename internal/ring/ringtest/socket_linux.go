@@ -210,9 +210,14 @@ func (r *request) push(n int) int32 {
 
 func (r *request) accept() {
 	k := r.k
+	pollFirst := r.e.Ioprio&acceptPollFirst != 0
+	if pollFirst && k.script.LacksVectors { // a kernel as old as that
+		r.end(-int32(unix.EINVAL), 0)
+		return
+	}
 	// Once it waits, an accept is tried only when a connection is there: accept4(2) looks for a descriptor first and
 	// would return EMFILE.
-	if r.begun {
+	if r.begun || pollFirst {
 		if n, err := unix.Poll([]unix.PollFd{{Fd: int32(r.file), Events: unix.POLLIN}}, 0); err != nil || n == 0 {
 			return
 		}
