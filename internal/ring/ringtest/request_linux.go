@@ -19,10 +19,10 @@ const (
 	sendVectorized = 1 << 5
 
 	acceptPollFirst = 1 << 2
-	pollMultishot  = 1 << 0
-	cancelAll      = 1 << 0
-	cancelFD       = 1 << 1
-	cancelAny      = 1 << 2
+	pollMultishot   = 1 << 0
+	cancelAll       = 1 << 0
+	cancelFD        = 1 << 1
+	cancelAny       = 1 << 2
 
 	// unmasked is what a poll reports unasked: IO_POLL_UNMASK in io_uring/poll.c.
 	unmasked = unix.POLLERR | unix.POLLHUP | unix.POLLNVAL | unix.POLLRDHUP
