@@ -102,10 +102,15 @@ func TestQueueRefusesWhatMissesItsDeadline(t *testing.T) {
 	deadline("just", 31*ms)
 	assert.Equal(t, "just", pop(q, 20*ms))
 	assert.Equal(t, []string{"late"}, *refused)
-	deadline("patient", time.Hour)
-	deadline("hasty", 30*ms)
-	assert.Equal(t, "patient", pop(q, 25*ms))
-	assert.Equal(t, "-", pop(q, 25*ms), "also behind one that has time")
+	q.Push(0, overload.Item[string]{Value: "first", Class: 3})
+	for now := time.Duration(0); now <= 100*ms; now += ms {
+		push(q, now, 3, "x")
+		pop(q, now)
+	}
+	push(q, 101*ms, 3, "patient")
+	q.Push(101*ms, overload.Item[string]{Value: "hasty", Class: 3, Deadline: 110 * ms})
+	assert.Equal(t, "patient", pop(q, 106*ms), "also behind one that has time, where the newest come first")
+	assert.Equal(t, "hasty", (*refused)[len(*refused)-1])
 	for range 1000 {
 		q.Served(time.Hour)
 	}
