@@ -64,17 +64,23 @@ func (t *Transport) regulate() {
 	}
 	n := min(t.arms, len(t.held))
 	for _, w := range t.held[:n] {
+		w.paid = true
 		t.todo.Push(w)
 	}
+	t.arms -= n
 	t.held = t.held[:copy(t.held, t.held[n:])]
 }
 
 // backlog returns how many completions wait to be handed out.
 func (t *Transport) backlog() int { return t.events.Len() + t.done.Len() }
 
-// hold keeps w for later and returns true when no more may be armed before the next enter.
+// hold keeps w for later and returns true when no more may be armed before the next enter, or when others have waited for
+// longer: where little is armed for each enter, what is new would else always be faster than what was held.
 func (t *Transport) hold(w *work, count *uint64) bool {
-	if t.arms > 0 {
+	switch {
+	case w.paid:
+		return false
+	case t.arms > 0 && len(t.held) == 0:
 		t.arms--
 		return false
 	}

@@ -130,14 +130,23 @@ func TestCreditsSlowArmingDown(t *testing.T) {
 	turn(47) // 48 are 75 %
 	require.Equal(t, gateSlow, d.tr.gate)
 	require.Equal(t, 11, armedNow(), "one in a turn of a queue of 64")
+	held := d.tr.Counters().HeldReceive
+	for i := range 9 { // new ones come as fast as any may be armed
+		arm(1)
+		turn(47)
+		require.Equal(t, gateSlow, d.tr.gate)
+		require.Equal(t, 12+i, armedNow())
+		require.Equal(t, armed, d.tr.slots.find(handles[11+i]).recv.stage, "first come, first served")
+	}
+	require.Equal(t, held+9, d.tr.Counters().HeldReceive, "each is counted once")
 	turn(57) // 58 are 90 %
 	require.Equal(t, gateShut, d.tr.gate)
-	require.Equal(t, 11, armedNow())
+	require.Equal(t, 20, armedNow())
 	require.NotZero(t, d.tr.Counters().HeldReceive)
 	d.batch = make([]transport.Completion, 0, 256)
 	d.quiet()
 	require.Equal(t, gateOpen, d.tr.gate)
-	require.Equal(t, 20, armedNow(), "what was held is armed")
+	require.Equal(t, 29, armedNow(), "what was held is armed")
 	require.Empty(t, d.tr.held)
 }
 

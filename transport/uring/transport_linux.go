@@ -87,6 +87,7 @@ type work struct {
 	gen  uint32
 	kind kind
 	of   kind // kindCancel: of which operation
+	paid bool // it was held, and has its place among those that may be armed
 }
 
 // sent is a skipped send that the kernel has not been seen to consume.
