@@ -74,13 +74,13 @@ func (t *Transport) regulate() {
 // backlog returns how many completions wait to be handed out.
 func (t *Transport) backlog() int { return t.events.Len() + t.done.Len() }
 
-// hold keeps w for later and returns true when no more may be armed before the next enter, or when others have waited for
-// longer: where little is armed for each enter, what is new would else always be faster than what was held.
+// hold keeps w for later and returns true when no more may be armed before the next enter. What was held has its place
+// already: it would else be overtaken for ever by what is new.
 func (t *Transport) hold(w *work, count *uint64) bool {
 	switch {
 	case w.paid:
 		return false
-	case t.arms > 0 && len(t.held) == 0:
+	case t.arms > 0:
 		t.arms--
 		return false
 	}
